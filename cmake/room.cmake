@@ -1,0 +1,43 @@
+# quire_room(NAME DEPENDS public... PRIVATE private...): a static library of src/NAME/**/*.cc without its tests.
+# Kernel files end in _avx2.cc, _avx512.cc or _avx512bf16.cc and get that instruction set; no other file may use one.
+function(quire_room name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;PRIVATE" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc)
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  if(NOT sources)
+    add_library(quire_${name} INTERFACE)
+    target_include_directories(quire_${name} INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+    target_link_libraries(quire_${name} INTERFACE ${ARG_DEPENDS} ${ARG_PRIVATE})
+    return()
+  endif()
+  add_library(quire_${name} STATIC ${sources})
+  target_include_directories(quire_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+  target_link_libraries(quire_${name} PUBLIC ${ARG_DEPENDS} PRIVATE ${ARG_PRIVATE})
+  foreach(source ${sources})
+    if(source MATCHES "_avx512bf16\\.cc$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
+        "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512vnni;-mavx512bf16")
+    elseif(source MATCHES "_avx512\\.cc$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
+        "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512vnni")
+    elseif(source MATCHES "_avx2\\.cc$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
+    endif()
+  endforeach()
+endfunction()
+
+# quire_room_tests(rooms...): one test program quire_ROOM_test per room, of src/ROOM/**/*_test.cc.
+function(quire_room_tests)
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+  foreach(name ${ARGN})
+    file(GLOB_RECURSE tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*_test.cc)
+    if(tests)
+      add_executable(quire_${name}_test ${tests})
+      target_link_libraries(quire_${name}_test PRIVATE quire_${name} GTest::gtest GTest::gmock GTest::gtest_main)
+      target_compile_definitions(quire_${name}_test PRIVATE
+        QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}" QUIRE_SHARED_DIR="${CMAKE_SOURCE_DIR}/../shared")
+      gtest_discover_tests(quire_${name}_test DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300)
+    endif()
+  endforeach()
+endfunction()

@@ -1,0 +1,55 @@
+#include "base/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/core.h>
+
+namespace quire {
+
+Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    return make_error(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
+                      fmt::format("cannot open {}: {}", path, std::strerror(errno)));
+  }
+  struct stat info {};
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    ::close(fd);
+    return make_error(ErrorCode::kIo, fmt::format("{} is not a regular file", path));
+  }
+  const auto size = static_cast<std::size_t>(info.st_size);
+  void* data = nullptr;
+  if (size > 0) {
+    data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED) {
+      const int saved = errno;
+      ::close(fd);
+      return make_error(ErrorCode::kIo, fmt::format("cannot map {}: {}", path, std::strerror(saved)));
+    }
+  }
+  ::close(fd);
+  return std::shared_ptr<const MappedFile>(new MappedFile(path, static_cast<const std::byte*>(data), size));
+}
+
+MappedFile::~MappedFile() {
+  if (size_ > 0) munmap(const_cast<std::byte*>(data_), size_);
+}
+
+Result<std::string> read_file(const std::string& path, std::size_t max_bytes) {
+  QUIRE_TRY(const auto file, MappedFile::open(path));
+  const auto bytes = file->bytes();
+  if (bytes.size() > max_bytes) {
+    return make_error(ErrorCode::kTooLarge,
+                      fmt::format("{} has {} bytes, more than the limit of {}", path, bytes.size(), max_bytes));
+  }
+  if (bytes.empty()) return std::string();
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+}  // namespace quire
