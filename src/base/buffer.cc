@@ -1,10 +1,10 @@
 #include "base/buffer.h"
 
-#include <sys/mman.h>
-
 #include <cerrno>
 #include <cstring>
 #include <new>
+
+#include <sys/mman.h>
 
 #include "base/check.h"
 

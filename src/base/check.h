@@ -24,9 +24,10 @@ struct CheckVoidify {
 
 }  // namespace quire::internal
 
-#define QUIRE_CHECK(condition)           \
-  (condition) ? (void)0                  \
-              : ::quire::internal::CheckVoidify() & ::quire::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
+#define QUIRE_CHECK(condition)                      \
+  (condition) ? (void)0                             \
+              : ::quire::internal::CheckVoidify() & \
+                    ::quire::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
 #define QUIRE_CHECK_OP_(a, b, op) QUIRE_CHECK((a)op(b)) << "(" << (a) << " vs " << (b) << ") "
 #define QUIRE_CHECK_EQ(a, b) QUIRE_CHECK_OP_(a, b, ==)
 #define QUIRE_CHECK_NE(a, b) QUIRE_CHECK_OP_(a, b, !=)

@@ -26,8 +26,8 @@ std::uint16_t f32_to_f16(float value) {
   const std::uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);
   if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // rounds to 65536 or more
-  if (magnitude < 0x38800000u) {                                                    // a binary16 subnormal or zero
-    if (magnitude < 0x33000000u) return static_cast<std::uint16_t>(sign);           // below half the smallest
+  if (magnitude < 0x38800000u) {                                           // a binary16 subnormal or zero
+    if (magnitude < 0x33000000u) return static_cast<std::uint16_t>(sign);  // below half the smallest
     const std::uint32_t shift = 126u - (magnitude >> 23);
     const std::uint32_t mantissa = (magnitude & 0x7fffffu) | 0x800000u;
     std::uint32_t half = mantissa >> shift;

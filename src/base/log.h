@@ -1,5 +1,5 @@
-// Purpose: one line per event to stderr, with time and level. Never a prompt, a key or an absolute path by default.
-// Thread: any.
+// Purpose: one line per event to stderr, with time and level. Never a prompt, a key or an absolute path by
+// default. Thread: any.
 #pragma once
 
 #include <string>

@@ -1,14 +1,13 @@
 #include "base/mapped_file.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace quire {
 
@@ -45,8 +44,8 @@ Result<std::string> read_file(const std::string& path, std::size_t max_bytes) {
   QUIRE_TRY(const auto file, MappedFile::open(path));
   const auto bytes = file->bytes();
   if (bytes.size() > max_bytes) {
-    return make_error(ErrorCode::kTooLarge,
-                      fmt::format("{} has {} bytes, more than the limit of {}", path, bytes.size(), max_bytes));
+    return make_error(ErrorCode::kTooLarge, fmt::format("{} has {} bytes, more than the limit of {}", path,
+                                                        bytes.size(), max_bytes));
   }
   if (bytes.empty()) return std::string();
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());

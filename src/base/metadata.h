@@ -1,5 +1,5 @@
-// Purpose: typed key-value pairs as a file header carries them (GGUF); loader/ fills it, text/ and model/ read it.
-// Knows nothing of what the keys mean. Thread: immutable once filled.
+// Purpose: typed key-value pairs as a file header carries them (GGUF); loader/ fills it, text/ and model/
+// read it. Knows nothing of what the keys mean. Thread: immutable once filled.
 #pragma once
 
 #include <cstdint>

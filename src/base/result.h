@@ -1,6 +1,6 @@
 // Purpose: how a function at a border (flag, file, request) says that its input is bad.
-// In/out: Result<T> holds a T or an Error; Status is Result<void>. A programmer's error is a CHECK, not an Error.
-// Thread: plain values.
+// In/out: Result<T> holds a T or an Error; Status is Result<void>. A programmer's error is a CHECK, not an
+// Error. Thread: plain values.
 #pragma once
 
 #include <optional>
@@ -14,15 +14,15 @@ namespace quire {
 
 // What kind of refusal this is; api/ maps it to an HTTP status, apps/ to an exit code.
 enum class ErrorCode {
-  kInvalid,       // the input is wrong: 400
-  kNotFound,      // it names something that is not there: 404
-  kUnsupported,   // understood, but not offered: 400
-  kTooLarge,      // over a stated limit: 413 or 400
-  kOverloaded,    // refused now, may work later: 429/503
-  kUnavailable,   // loading or shutting down: 503
-  kIo,            // a file or a connection failed
-  kInternal,      // our own failure: 500
-  kCancelled,     // the client went away
+  kInvalid,      // the input is wrong: 400
+  kNotFound,     // it names something that is not there: 404
+  kUnsupported,  // understood, but not offered: 400
+  kTooLarge,     // over a stated limit: 413 or 400
+  kOverloaded,   // refused now, may work later: 429/503
+  kUnavailable,  // loading or shutting down: 503
+  kIo,           // a file or a connection failed
+  kInternal,     // our own failure: 500
+  kCancelled,    // the client went away
 };
 
 // message says what is wrong, where, and what to do. param names the request field or flag, if there is one.
@@ -93,8 +93,8 @@ using Status = Result<void>;
   if (!tmp.ok()) return tmp.error();     \
   decl = std::move(*tmp)
 #define QUIRE_TRY(decl, expr) QUIRE_TRY_IMPL_(QUIRE_CONCAT(quire_try_, __LINE__), decl, expr)
-#define QUIRE_RETURN_IF_ERROR(expr)                          \
-  do {                                                       \
-    auto quire_status_ = (expr);                             \
-    if (!quire_status_.ok()) return quire_status_.error();   \
+#define QUIRE_RETURN_IF_ERROR(expr)                        \
+  do {                                                     \
+    auto quire_status_ = (expr);                           \
+    if (!quire_status_.ok()) return quire_status_.error(); \
   } while (false)

@@ -1,8 +1,5 @@
 #include "base/thread_pool.h"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -10,6 +7,8 @@
 #include <sstream>
 
 #include <fmt/core.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include "base/check.h"
 
@@ -42,7 +41,8 @@ double quota_of(const std::string& folder) {
   return 0;
 }
 
-// The tightest quota on the path from this process's cgroup up to the root (cgroups(7): a parent limits its children).
+// The tightest quota on the path from this process's cgroup up to the root (cgroups(7): a parent limits its
+// children).
 double cgroup_cpu_quota() {
   double tightest = 0;
   auto take = [&](double quota) {
@@ -124,7 +124,8 @@ void ThreadPool::worker() {
   for (;;) {
     // The ops of one step follow each other within microseconds: spin that long, then sleep.
     const auto spin_until = std::chrono::steady_clock::now() + std::chrono::microseconds(100);
-    while (generation_.load(std::memory_order_acquire) == seen && std::chrono::steady_clock::now() < spin_until) {
+    while (generation_.load(std::memory_order_acquire) == seen &&
+           std::chrono::steady_clock::now() < spin_until) {
       for (int i = 0; i < 16; ++i) pause_cpu();
     }
     if (generation_.load(std::memory_order_acquire) == seen) {

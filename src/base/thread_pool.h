@@ -1,7 +1,7 @@
-// Purpose: run the parts of one operation on a fixed set of threads, and say how many CPUs this process may use.
-// Contract: run(n, f) calls f(part) once for each part in [0, n); parts must not depend on which thread runs them,
-// nor on how many threads there are (contract of exactness: threads split rows, columns or heads, never a sum).
-// Thread: run() is called by one owner thread at a time; the caller works too.
+// Purpose: run the parts of one operation on a fixed set of threads, and say how many CPUs this process may
+// use. Contract: run(n, f) calls f(part) once for each part in [0, n); parts must not depend on which thread
+// runs them, nor on how many threads there are (contract of exactness: threads split rows, columns or heads,
+// never a sum). Thread: run() is called by one owner thread at a time; the caller works too.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,8 @@
 
 namespace quire {
 
-// CPUs this process may use: the smallest of the affinity mask and the cgroup CPU quota (v1 or v2, rounded up).
+// CPUs this process may use: the smallest of the affinity mask and the cgroup CPU quota (v1 or v2, rounded
+// up).
 struct CpuBudget {
   int num_online = 1;
   int num_affinity = 1;
@@ -34,7 +35,8 @@ class ThreadPool {
 
   int num_threads() const { return num_threads_; }
 
-  // Calls part(i) for every i in [0, num_parts), on all threads; returns when all are done. part must not throw.
+  // Calls part(i) for every i in [0, num_parts), on all threads; returns when all are done. part must not
+  // throw.
   void run(std::int64_t num_parts, const std::function<void(std::int64_t)>& part);
 
  private:
