@@ -45,7 +45,9 @@ struct ModelConfig {
   std::vector<float>
       rope_freq_factors;  // GGUF rope_freqs.weight: divides each frequency; [rope_dim / 2] or empty
   bool tie_word_embeddings = false;
-  std::int64_t sliding_window = 0;    // 0 = none
+  std::int64_t sliding_window = 0;  // 0 = none
+  // Of a model with a window: its first layers that do not use it (Qwen2's max_window_layers).
+  std::int64_t full_attention_layers = 0;
   std::vector<std::int32_t> eos_ids;  // from config and generation_config, without duplicates
   std::int32_t bos_id = -1;
   // generation_config.json's sampling defaults; NaN / -1 = not given.

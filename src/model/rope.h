@@ -1,0 +1,34 @@
+// Purpose: the cosine and sine tables of rotary position embeddings, with the scalings in use.
+// In: ModelConfig, number of positions. Out: float32 tables computed in double (LDR-13: never in bf16).
+// Sources: RoPE arXiv:2104.09864; position interpolation arXiv:2306.15595; NTK-aware scaling as in Hugging
+// Face transformers ("dynamic"); YaRN arXiv:2309.00071; Llama 3.1 as in Meta's reference (llama-models,
+// model.py).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/config.h"
+
+namespace quire {
+
+struct RopeTable {
+  std::int64_t num_positions = 0;
+  std::int64_t half_dim = 0;
+  std::vector<float> cos;  // [num_positions, half_dim]
+  std::vector<float> sin;  // [num_positions, half_dim]
+};
+
+// "dynamic" scaling is taken at num_positions, the longest sequence this server will hold, and does not
+// change while a sequence grows: otherwise a cached key would depend on when it was computed (contract of
+// exactness).
+RopeTable make_rope_table(const ModelConfig& config, std::int64_t num_positions);
+
+// The angle per position of each rotated pair, and the factor on cos and sin; for tests.
+struct RopeFrequencies {
+  std::vector<double> inverse;  // [rope_dim / 2], radians per position
+  double amplitude = 1.0;
+};
+RopeFrequencies rope_frequencies(const ModelConfig& config, std::int64_t num_positions);
+
+}  // namespace quire

@@ -1,0 +1,99 @@
+#include "model/weight_reader.h"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include "model/tensor_names.h"
+#include "quant/float_format.h"
+#include "quant/format.h"
+
+namespace quire {
+
+WeightReader::WeightReader(const Checkpoint& checkpoint, Backend& backend,
+                           std::function<void(std::size_t, std::size_t)> progress)
+    : checkpoint_(checkpoint), backend_(backend), progress_(std::move(progress)) {}
+
+std::string WeightReader::file_name(const std::string& tensor) const {
+  if (checkpoint_.format != CheckpointFormat::kGguf) return tensor;
+  const auto dot = tensor.find_last_of('.');  // between the layer and "weight" or "bias"
+  return gguf_layer_name(tensor.substr(0, dot)) + tensor.substr(dot);
+}
+
+bool WeightReader::has(const std::string& tensor) const {
+  return checkpoint_.tensors->find(file_name(tensor)) != nullptr;
+}
+
+void WeightReader::note_progress(std::size_t bytes) {
+  done_bytes_ += bytes;
+  if (progress_) progress_(done_bytes_, checkpoint_.total_bytes);
+}
+
+Result<std::unique_ptr<PackedWeight>> WeightReader::linear(const std::string& layer, std::int64_t n,
+                                                           std::int64_t k,
+                                                           std::span<const std::int32_t> permutation) {
+  LayerRequest request;
+  const std::string name = file_name(layer + ".weight");
+  request.name = name.substr(0, name.size() - std::string_view(".weight").size());
+  request.n = n;
+  request.k = k;
+  request.permutation = permutation;
+  auto weight = load_layer(*checkpoint_.tensors, request, backend_);
+  if (!weight.ok()) return weight;
+  read_.insert(name);
+  LayoutTotal& total = layouts_[(*weight)->layout_name()];
+  total.count += 1;
+  total.bytes += (*weight)->num_bytes();
+  packed_bytes_ += (*weight)->num_bytes();
+  if (const TensorView* tensor = checkpoint_.tensors->find(name)) note_progress(tensor->data.size());
+  return weight;
+}
+
+Result<std::vector<float>> WeightReader::vector(const std::string& tensor, std::int64_t length) {
+  const std::string name = file_name(tensor);
+  const TensorView* view = checkpoint_.tensors->find(name);
+  if (view == nullptr)
+    return invalid(fmt::format("the checkpoint has no tensor {}, which the model needs", name));
+  if (view->shape.size() != 1 || view->shape[0] != length) {
+    return invalid(fmt::format("tensor {} has shape [{}], but the model's configuration asks for [{}]", name,
+                               fmt::join(view->shape, ", "), length));
+  }
+  read_.insert(name);
+  note_progress(view->data.size());
+  packed_bytes_ += static_cast<std::size_t>(length) * sizeof(float);
+  return read_as_f32(*view);
+}
+
+Result<std::vector<float>> WeightReader::optional_bias(const std::string& layer, std::int64_t n,
+                                                       std::span<const std::int32_t> permutation) {
+  if (!has(layer + ".bias")) return std::vector<float>();
+  QUIRE_TRY(std::vector<float> values, vector(layer + ".bias", n));
+  if (permutation.empty()) return values;
+  std::vector<float> permuted(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    permuted[i] = values[static_cast<std::size_t>(permutation[i])];
+  return permuted;
+}
+
+std::vector<std::string> WeightReader::unread() const {
+  std::vector<std::string> names;
+  for (const TensorView& tensor : checkpoint_.tensors->tensors()) {
+    if (read_.count(tensor.name) == 0) names.push_back(tensor.name);
+  }
+  return names;
+}
+
+std::vector<std::string> WeightReader::layout_report() const {
+  std::vector<std::pair<std::string, LayoutTotal>> sorted(layouts_.begin(), layouts_.end());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
+  std::vector<std::string> lines;
+  for (const auto& [layout, total] : sorted) {
+    lines.push_back(fmt::format("{}: {} weights, {:.1f} MiB", layout, total.count,
+                                static_cast<double>(total.bytes) / (1 << 20)));
+  }
+  return lines;
+}
+
+}  // namespace quire
