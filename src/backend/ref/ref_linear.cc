@@ -1,0 +1,188 @@
+#include "backend/ref/ref_linear.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "backend/compute_mode.h"
+#include "backend/weight_check.h"
+#include "base/check.h"
+#include "base/dtype.h"
+
+namespace quire::ref {
+namespace {
+
+// A weight whose rows can be had as float32, exactly as the checkpoint's format defines them.
+class RefWeight : public PackedWeight {
+ public:
+  virtual void dequantize_row(std::int64_t row, float* out) const = 0;  // [k]
+};
+
+class GroupedWeight final : public RefWeight {
+ public:
+  explicit GroupedWeight(const GroupedRows& rows) : rows_(rows) {}
+  std::int64_t n() const override { return rows_.n; }
+  std::int64_t k() const override { return rows_.k; }
+  std::size_t num_bytes() const override {
+    return rows_.q.size() + 4 * (rows_.scales.size() + rows_.mins.size());
+  }
+  bool is_quantized() const override { return true; }
+  std::string layout_name() const override {
+    return fmt::format("ref int{} g{} f32-scale{}", rows_.bits, rows_.group_size,
+                       rows_.mins.empty() ? "" : "+min");
+  }
+  void dequantize_row(std::int64_t row, float* out) const override {
+    const std::int64_t groups_per_row = rows_.k / rows_.group_size;
+    for (std::int64_t c = 0; c < rows_.k; ++c) {
+      const auto group = static_cast<std::size_t>(row * groups_per_row + c / rows_.group_size);
+      const float scale = rows_.scales[group];
+      const int q = rows_.q[static_cast<std::size_t>(row * rows_.k + c)];
+      out[c] = rows_.mins.empty() ? scale * static_cast<float>(q - rows_.constant_zero)
+                                  : scale * static_cast<float>(q) - rows_.mins[group];
+    }
+  }
+
+ private:
+  const GroupedRows rows_;
+};
+
+class FloatWeight final : public RefWeight {
+ public:
+  explicit FloatWeight(const FloatRows& rows) : n_(rows.n), k_(rows.k), storage_(rows.storage) {
+    const auto* bytes = static_cast<const std::byte*>(rows.data);
+    data_.assign(bytes, bytes + static_cast<std::size_t>(n_ * k_) * dtype_bytes(storage_));
+  }
+  std::int64_t n() const override { return n_; }
+  std::int64_t k() const override { return k_; }
+  std::size_t num_bytes() const override { return data_.size(); }
+  bool is_quantized() const override { return false; }
+  std::string layout_name() const override { return fmt::format("ref {}", dtype_name(storage_)); }
+  void dequantize_row(std::int64_t row, float* out) const override {
+    const std::size_t width = dtype_bytes(storage_);
+    const std::byte* source = data_.data() + static_cast<std::size_t>(row * k_) * width;
+    for (std::int64_t c = 0; c < k_; ++c, source += width) {
+      std::uint16_t half = 0;
+      if (storage_ == DType::kF32) {
+        std::memcpy(&out[c], source, sizeof(float));
+      } else {
+        std::memcpy(&half, source, sizeof(half));
+        out[c] = storage_ == DType::kF16 ? f16_to_f32(half) : bf16_to_f32(half);
+      }
+    }
+  }
+
+ private:
+  std::int64_t n_;
+  std::int64_t k_;
+  DType storage_;
+  std::vector<std::byte> data_;
+};
+
+const RefWeight& as_ref(const PackedWeight& weight) {
+  const auto* ref = dynamic_cast<const RefWeight*>(&weight);
+  QUIRE_CHECK(ref != nullptr) << "weight was packed by another backend: " << weight.layout_name();
+  return *ref;
+}
+
+double dot(const float* a, const float* b, std::int64_t count) {
+  // Eight sums instead of one, only so that the additions need not wait for each other.
+  double sums[8] = {};
+  std::int64_t i = 0;
+  for (; i + 8 <= count; i += 8)
+    for (std::int64_t lane = 0; lane < 8; ++lane)
+      sums[lane] += static_cast<double>(a[i + lane]) * static_cast<double>(b[i + lane]);
+  for (; i < count; ++i) sums[0] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+// The values that the rows of x have in this mode. For int8 that is q * scale: a sum of products of the
+// dequantized numbers is, in double, the same sum that integer dot products and scales give.
+std::vector<float> activations(ComputeMode mode, const float* x, std::int64_t num_rows, std::int64_t k) {
+  std::vector<float> values(x, x + num_rows * k);
+  if (mode == ComputeMode::kF32) return values;
+  if (mode == ComputeMode::kBf16) {
+    for (float& value : values) value = bf16_to_f32(f32_to_bf16(value));
+    return values;
+  }
+  std::vector<std::int8_t> q(static_cast<std::size_t>(k));
+  std::vector<float> scales(static_cast<std::size_t>((k + kActivationGroup - 1) / kActivationGroup));
+  for (std::int64_t t = 0; t < num_rows; ++t) {
+    float* row = values.data() + t * k;
+    quantize_row(row, k, q.data(), scales.data());
+    for (std::int64_t c = 0; c < k; ++c)
+      row[c] = static_cast<float>(q[static_cast<std::size_t>(c)]) *
+               scales[static_cast<std::size_t>(c / kActivationGroup)];
+  }
+  return values;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PackedWeight>> pack(const GroupedRows& rows) {
+  QUIRE_RETURN_IF_ERROR(check_rows(rows));
+  return std::unique_ptr<PackedWeight>(std::make_unique<GroupedWeight>(rows));
+}
+
+Result<std::unique_ptr<PackedWeight>> pack(const FloatRows& rows) {
+  QUIRE_RETURN_IF_ERROR(check_rows(rows));
+  return std::unique_ptr<PackedWeight>(std::make_unique<FloatWeight>(rows));
+}
+
+void embed(const PackedWeight& table, std::span<const std::int32_t> ids, float* out) {
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    QUIRE_CHECK(ids[i] >= 0 && ids[i] < table.n()) << "token id " << ids[i] << " of " << table.n();
+    as_ref(table).dequantize_row(ids[i], out + static_cast<std::int64_t>(i) * table.k());
+  }
+}
+
+void quantize_row(const float* x, std::int64_t k, std::int8_t* q, float* scales) {
+  for (std::int64_t begin = 0; begin < k; begin += kActivationGroup) {
+    const std::int64_t end = std::min(begin + kActivationGroup, k);
+    float largest = 0;
+    for (std::int64_t c = begin; c < end; ++c) {
+      // Not std::max: a NaN must win.
+      if (!(std::fabs(x[c]) <= largest)) largest = std::fabs(x[c]);
+      if (std::isnan(largest)) break;
+    }
+    const float scale = largest / 127.0f;
+    scales[begin / kActivationGroup] = scale;
+    for (std::int64_t c = begin; c < end; ++c) {
+      const float scaled = scale == 0 || !std::isfinite(scale) ? 0.0f : std::nearbyint(x[c] / scale);
+      // A denormal scale has too few digits for x / scale to stay within 127.
+      q[c] = static_cast<std::int8_t>(std::clamp(scaled, -127.0f, 127.0f));
+    }
+  }
+}
+
+void linear(ThreadPool& pool, ComputeMode mode, const float* x, std::int64_t num_rows,
+            std::span<const LinearTarget> targets) {
+  if (num_rows == 0 || targets.empty()) return;
+  const std::int64_t k = targets[0].weight->k();
+  const std::vector<float> rounded = activations(mode, x, num_rows, k);
+  const std::vector<float> rounded_bf16 =
+      mode == ComputeMode::kInt8 ? activations(ComputeMode::kBf16, x, num_rows, k) : std::vector<float>();
+  for (const LinearTarget& target : targets) {
+    const RefWeight& weight = as_ref(*target.weight);
+    QUIRE_CHECK_EQ(weight.k(), k);
+    // Float weights have no integer dot product: they take int8 mode the bf16 way.
+    const std::vector<float>& inputs =
+        mode == ComputeMode::kInt8 && !weight.is_quantized() ? rounded_bf16 : rounded;
+    constexpr std::int64_t kRowsPerPart = 16;
+    const std::int64_t n = weight.n();
+    pool.run((n + kRowsPerPart - 1) / kRowsPerPart, [&](std::int64_t part) {
+      std::vector<float> row(static_cast<std::size_t>(k));
+      for (std::int64_t j = part * kRowsPerPart; j < std::min(n, (part + 1) * kRowsPerPart); ++j) {
+        weight.dequantize_row(j, row.data());
+        for (std::int64_t t = 0; t < num_rows; ++t) {
+          const double bias = target.bias == nullptr ? 0.0 : static_cast<double>(target.bias[j]);
+          target.out[t * n + j] = static_cast<float>(dot(inputs.data() + t * k, row.data(), k) + bias);
+        }
+      }
+    });
+  }
+}
+
+}  // namespace quire::ref

@@ -1,0 +1,28 @@
+// Purpose: linear layers and their weights, naive and readable: the oracle of every kernel's test.
+// In: canonical rows, float32 activations. Out: float32. Sums are taken in double and rounded once.
+// Thread: as Backend. Out of scope: speed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "backend/backend.h"
+#include "backend/packed_weight.h"
+#include "base/thread_pool.h"
+
+namespace quire::ref {
+
+Result<std::unique_ptr<PackedWeight>> pack(const GroupedRows& rows);
+Result<std::unique_ptr<PackedWeight>> pack(const FloatRows& rows);
+
+void embed(const PackedWeight& table, std::span<const std::int32_t> ids, float* out);
+void linear(ThreadPool& pool, ComputeMode mode, const float* x, std::int64_t num_rows,
+            std::span<const LinearTarget> targets);
+
+// One row as int8 with a scale per group of kActivationGroup values: scale = max|x| / 127, q = x / scale
+// rounded to nearest even. A group whose scale is zero (all zero, or too small to divide) becomes zeros; a
+// group with a NaN or an infinity has a scale that is not finite, so that the result is NaN and not a guess.
+void quantize_row(const float* x, std::int64_t k, std::int8_t* q, float* scales);  // scales: [ceil(k / 32)]
+
+}  // namespace quire::ref
