@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Runs the parts of `make test`, all or those named: check unit asan tsan fuzz pytest. Prints how long each took, and
+# at the end a line "N passed, N failed" over the parts. Stops at nothing; exit code 1 if any part failed.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+parts=("$@")
+[ ${#parts[@]} -eq 0 ] && parts=(check unit asan tsan fuzz pytest)
+tools/install_deps.sh || exit 1
+jobs=${JOBS:-$(nproc)}
+fuzz_seconds=${FUZZ_SECONDS:-30}
+
+configure_and_build() {  # preset targets...
+  local preset=$1
+  shift
+  cmake --preset "$preset" >"build/$preset.cmake.log" 2>&1 || { cat "build/$preset.cmake.log"; return 1; }
+  cmake --build "build/$preset" -j "$jobs" "$@"
+}
+
+part_check() {
+  local failed=0
+  git ls-files -co --exclude-standard '*.h' '*.cc' | xargs clang-format-14 --dry-run -Werror || failed=1
+  python3 tools/check_layers.py || failed=1
+  tools/check_isa_symbols.sh || failed=1
+  return $failed
+}
+
+run_unit_tests() {  # preset
+  ctest --test-dir "build/$1" --output-on-failure -j "$jobs" --no-tests=error >"build/$1.ctest.log" 2>&1
+  local code=$?
+  # Skipped tests are shown (a tier this machine lacks, a folder that is not there); passed ones only counted.
+  if [ $code -ne 0 ]; then cat "build/$1.ctest.log"; else tail -n 30 "build/$1.ctest.log" | sed -n '/tests passed/,$p'; fi
+  return $code
+}
+
+part_unit() { configure_and_build release && run_unit_tests release; }
+part_asan() { configure_and_build asan && ASAN_OPTIONS=detect_stack_use_after_return=1 run_unit_tests asan; }
+part_tsan() { configure_and_build tsan && TSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/tools/tsan.supp run_unit_tests tsan; }
+
+part_fuzz() {
+  configure_and_build fuzz --target fuzzers || return 1
+  local failed=0 pids=() names=()
+  run_fuzzer() {
+    local name=$1 corpus="build/fuzz/corpus/$1"
+    mkdir -p "$corpus"
+    "build/fuzz/tests/fuzz/fuzz_$name" "$corpus" $([ -d "tests/fuzz/seeds/$name" ] && echo "tests/fuzz/seeds/$name") \
+      -max_total_time="$fuzz_seconds" -rss_limit_mb=4096 -timeout=20 -max_len=65536 -print_final_stats=1 \
+      -artifact_prefix="build/fuzz/$name-" >"build/fuzz/$name.log" 2>&1
+  }
+  # Two at a time: they are single-threaded.
+  printf '%s\n' gguf safetensors tokenizer_json chat_template request_json >build/fuzz/list
+  while read -r first && { read -r second || second=""; true; }; do
+    for name in $first $second; do run_fuzzer "$name" & pids+=($!); names+=("$name"); done
+    for i in "${!pids[@]}"; do
+      if wait "${pids[$i]}"; then
+        echo "fuzz ${names[$i]}: $(grep -oE 'stat::number_of_executed_units: [0-9]+' "build/fuzz/${names[$i]}.log")"
+      else
+        failed=1
+        echo "fuzz ${names[$i]}: FAILED"
+        tail -n 60 "build/fuzz/${names[$i]}.log"
+      fi
+    done
+    pids=() names=()
+  done <build/fuzz/list
+  return $failed
+}
+
+part_pytest() {
+  configure_and_build release --target quire || return 1
+  local venv=build/venv
+  if ! cmp -s tests/python/requirements.txt "$venv/requirements.txt"; then
+    python3 -m venv "$venv" && "$venv/bin/pip" install -q --disable-pip-version-check -r tests/python/requirements.txt &&
+      cp tests/python/requirements.txt "$venv/requirements.txt" || return 1
+  fi
+  "$venv/bin/python" -m pytest -q -rs tests/python
+}
+
+mkdir -p build
+passed=0 failed=0 failures=()
+for part in "${parts[@]}"; do
+  echo "== $part"
+  start=$SECONDS
+  if "part_$part"; then
+    passed=$((passed + 1))
+    echo "== $part: ok, $((SECONDS - start)) s"
+  else
+    failed=$((failed + 1))
+    failures+=("$part")
+    echo "== $part: FAILED, $((SECONDS - start)) s"
+  fi
+done
+[ $failed -eq 0 ] || echo "failed parts: ${failures[*]}"
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]
