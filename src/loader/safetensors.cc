@@ -230,6 +230,10 @@ Result<std::vector<TensorView>> parse_safetensors(std::span<const std::byte> byt
     return invalid(
         fmt::format("{}: the header does not begin with '{{': it is not a safetensors file", file_name));
   }
+  // The JSON reader takes a NUL for the end of its input, so what follows one would go unseen.
+  if (std::memchr(header, 0, header_bytes) != nullptr) {
+    return invalid(fmt::format("{}: the header has invalid JSON: a NUL byte", file_name));
+  }
   HeaderReader reader;
   if (!nlohmann::json::sax_parse(header, header + header_bytes, &reader)) {
     return invalid(fmt::format("{}: the header has {}", file_name, reader.problem));

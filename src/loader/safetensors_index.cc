@@ -153,6 +153,10 @@ std::vector<std::string> names_ending(const ModelFolder& folder, std::string_vie
 Result<std::map<std::string, std::string>> parse_safetensors_index(std::string_view json,
                                                                    const std::string& file_name) {
   IndexReader reader;
+  // The JSON reader takes a NUL for the end of its input.
+  if (json.find('\0') != std::string_view::npos) {
+    return invalid(fmt::format("{}: the index has invalid JSON: a NUL byte", file_name));
+  }
   if (!nlohmann::json::sax_parse(json.begin(), json.end(), &reader)) {
     return invalid(fmt::format("{}: the index has {}", file_name, reader.problem));
   }
