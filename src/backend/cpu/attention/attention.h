@@ -29,11 +29,12 @@ class Attention {
            const AttentionParams& params, float* out);
 
  private:
-  // One unit of work: queries [first, first + count) of one sequence, the query heads of one kv head.
+  // One unit of work: `count` queries of one sequence from `first` on, and query heads of one kv head.
   struct Unit {
     std::int64_t cost = 0;  // scores to compute
     std::int32_t seq = 0;
-    std::int32_t kv_head = 0;
+    std::int32_t head = 0;  // the first
+    std::int32_t num_heads = 0;
     std::int32_t first = 0;
     std::int32_t count = 0;
   };

@@ -1,0 +1,444 @@
+// Purpose: the attention kernel, written once on 16 lanes; attention_{generic,avx2,avx512}.cc include a
+// simd/vec16_*.h and then this file. Internal linkage.
+//
+// Rows (query x head of one kv head) go in row blocks of at most kMaxRows. For each group of kGroup
+// positions: scores (keys transposed: lanes are positions, each lane one chain of multiply-adds over
+// head_dim), then the running softmax, then the weighted values (each output one chain of multiply-adds over
+// the group's visible positions in ascending order). Every chain belongs to one row, so how rows are blocked
+// changes no bit.
+//   total = total * alpha + sum_j p_j * v_j,  sum likewise,  alpha = 2^(old maximum - new maximum).
+// Scores are in units of log2: scale * log2(e) is folded into the query.
+#pragma once
+
+namespace quire::cpu {
+namespace {
+
+inline constexpr int kLanes = 16;
+inline constexpr int kGroupTiles = static_cast<int>(kGroup) / kLanes;
+static_assert(kGroup % kLanes == 0);
+inline constexpr float kLog2E = 1.44269504f;
+
+template <DType kType>
+inline Vec load_as(const std::byte* p, std::int64_t index) {
+  if constexpr (kType == DType::kF32) return v_load(reinterpret_cast<const float*>(p) + index);
+  if constexpr (kType == DType::kF16) return v_load_f16(reinterpret_cast<const std::uint16_t*>(p) + index);
+  if constexpr (kType == DType::kBf16) return v_load_bf16(reinterpret_cast<const std::uint16_t*>(p) + index);
+}
+
+inline std::int64_t round_up_to_lanes(std::int64_t n) {
+  return (n + kLanes - 1) / kLanes * kLanes;
+}
+
+// The keys and values of one group: tiles [first_tile, end_tile) are there, kLanes positions each.
+struct Group {
+  const std::byte* keys[kGroupTiles];    // [head_dim, kLanes]
+  const std::byte* values[kGroupTiles];  // [kLanes, value_stride]
+  int first_tile;
+  int end_tile;
+};
+
+// What is the same for all groups and rows of a unit.
+struct Sizes {
+  std::int64_t head_dim;
+  std::int64_t padded_dim;    // head_dim rounded up to lanes: the stride of totals
+  std::int64_t value_stride;  // elements from one position's values to the next's
+  float tanh_scale;           // softcap * log2(e), or 0
+};
+
+// scores[r][i] for the tiles [first, first + kTiles). queries: [head_dim, kRows].
+template <DType kType, int kRows, int kTiles>
+void score_tiles(const float* queries, const Group& group, int first, std::int64_t head_dim, float* scores) {
+  const std::byte* keys[kTiles];
+  Vec sums[kRows][kTiles];
+#pragma GCC unroll 8
+  for (int t = 0; t < kTiles; ++t) {
+    keys[t] = group.keys[first + t];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) sums[r][t] = v_zero();
+  }
+  for (std::int64_t d = 0; d < head_dim; ++d) {
+    Vec key[kTiles];
+#pragma GCC unroll 8
+    for (int t = 0; t < kTiles; ++t) key[t] = load_as<kType>(keys[t], d * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const Vec query = v_splat(queries[d * kRows + r]);
+#pragma GCC unroll 8
+      for (int t = 0; t < kTiles; ++t) sums[r][t] = v_fma(query, key[t], sums[r][t]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int t = 0; t < kTiles; ++t) v_store(scores + r * kGroup + (first + t) * kLanes, sums[r][t]);
+  }
+}
+
+template <DType kType, int kRows>
+void score_group(const float* queries, const Group& group, std::int64_t head_dim, float* scores) {
+  int tile = group.first_tile;
+  for (; tile + kScoreTiles <= group.end_tile; tile += kScoreTiles) {
+    score_tiles<kType, kRows, kScoreTiles>(queries, group, tile, head_dim, scores);
+  }
+  if constexpr (kScoreTiles > 1) {
+    for (; tile < group.end_tile; ++tile) {
+      score_tiles<kType, kRows, 1>(queries, group, tile, head_dim, scores);
+    }
+  }
+}
+
+// Adds sum over positions [low, high) of weights[r][j] * values[j] to target[r], for the vectors
+// [d, d + kLanes * kVectors). If kFinish, the sum starts from 0 and target = target * alpha[r] + sum.
+template <DType kType, int kRows, int kVectors, bool kFinish>
+inline void weigh_vectors(const float* weights, const Group& group, int low, int high, const Sizes& sizes,
+                          std::int64_t d, const float* alpha, float* target) {
+  Vec sums[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int c = 0; c < kVectors; ++c) {
+      sums[r][c] = kFinish ? v_zero() : v_load(target + r * sizes.padded_dim + d + c * kLanes);
+    }
+  }
+  for (int tile = low / kLanes; tile * kLanes < high; ++tile) {
+    const int begin = low > tile * kLanes ? low - tile * kLanes : 0;
+    const int end = high < (tile + 1) * kLanes ? high - tile * kLanes : kLanes;
+    const float* tile_weights = weights + tile * kLanes;
+    std::int64_t index = begin * sizes.value_stride + d;
+    for (int j = begin; j < end; ++j, index += sizes.value_stride) {
+      Vec value[kVectors];
+#pragma GCC unroll 8
+      for (int c = 0; c < kVectors; ++c) value[c] = load_as<kType>(group.values[tile], index + c * kLanes);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const Vec weight = v_splat(tile_weights[r * kGroup + j]);
+#pragma GCC unroll 8
+        for (int c = 0; c < kVectors; ++c) sums[r][c] = v_fma(weight, value[c], sums[r][c]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int c = 0; c < kVectors; ++c) {
+      float* place = target + r * sizes.padded_dim + d + c * kLanes;
+      v_store(place, kFinish ? v_fma(v_load(place), v_splat(alpha[r]), sums[r][c]) : sums[r][c]);
+    }
+  }
+}
+
+template <DType kType, int kRows, bool kFinish>
+void weigh_values(const float* weights, const Group& group, int low, int high, const Sizes& sizes,
+                  const float* alpha, float* target) {
+  constexpr int kVectors = value_vectors(kRows);
+  std::int64_t d = 0;
+  for (; d + kLanes * kVectors <= sizes.padded_dim; d += kLanes * kVectors) {
+    weigh_vectors<kType, kRows, kVectors, kFinish>(weights, group, low, high, sizes, d, alpha, target);
+  }
+  for (; d < sizes.padded_dim; d += kLanes) {
+    weigh_vectors<kType, kRows, 1, kFinish>(weights, group, low, high, sizes, d, alpha, target);
+  }
+}
+
+// One row's running softmax. scores [kGroup] become weights; positions outside [low, high) get weight 0
+// whatever they hold. Returns alpha.
+inline float softmax_step(float* scores, int low, int high, float tanh_scale, float* maximum, float* sum) {
+  const Vec lowest = v_splat(-__builtin_inff());
+  Vec x[kGroupTiles];
+  Vec largest = lowest;
+#pragma GCC unroll 8
+  for (int t = 0; t < kGroupTiles; ++t) {
+    x[t] = v_load(scores + t * kLanes);
+    if (tanh_scale != 0) x[t] = v_mul(v_tanh(x[t]), v_splat(tanh_scale));
+    const int from = low - t * kLanes;
+    const int to = high - t * kLanes;
+    if (from > 0 || to < kLanes) {
+      const int begin = from < 0 ? 0 : from > kLanes ? kLanes : from;
+      const int end = to < begin ? begin : to > kLanes ? kLanes : to;
+      x[t] = v_keep(x[t], begin, end, lowest);
+    }
+    largest = v_max(x[t], largest);
+  }
+  float alpha = 1.0f;
+  if (v_any_greater(largest, v_splat(*maximum))) {
+    const float old = *maximum;
+    *maximum = v_max_lanes(largest);
+    float lanes[kLanes];
+    v_store(lanes, v_exp2_nonpositive(v_splat(old - *maximum)));
+    alpha = lanes[0];
+  }
+  Vec added = v_zero();
+#pragma GCC unroll 8
+  for (int t = 0; t < kGroupTiles; ++t) {
+    x[t] = v_exp2_nonpositive(v_sub(x[t], v_splat(*maximum)));
+    v_store(scores + t * kLanes, x[t]);
+    added = v_add(added, x[t]);
+  }
+  v_store(sum, v_fma(v_load(sum), v_splat(alpha), added));
+  return alpha;
+}
+
+// The operations on one row block, for each number of rows.
+struct RowBlockOps {
+  void (*score)(const float* queries, const Group& group, std::int64_t head_dim, float* scores);
+  void (*weigh)(const float* weights, const Group& group, int low, int high, const Sizes& sizes,
+                const float* alpha, float* target);
+  void (*weigh_part)(const float* weights, const Group& group, int low, int high, const Sizes& sizes,
+                     const float* alpha, float* target);
+};
+template <DType kType, int kRows>
+constexpr RowBlockOps row_block_ops() {
+  return {&score_group<kType, kRows>, &weigh_values<kType, kRows, true>, &weigh_values<kType, kRows, false>};
+}
+struct OpsTable {
+  RowBlockOps by_rows[kMaxRows + 1] = {};  // [0] is unused
+};
+template <DType kType, int kRows = kMaxRows>
+constexpr void fill_ops(OpsTable& table) {
+  table.by_rows[kRows] = row_block_ops<kType, kRows>();
+  if constexpr (kRows > 1) fill_ops<kType, kRows - 1>(table);
+}
+template <DType kType>
+constexpr OpsTable make_ops() {
+  OpsTable table;
+  fill_ops<kType>(table);
+  return table;
+}
+constexpr OpsTable kOps[] = {make_ops<DType::kF32>(), make_ops<DType::kF16>(), make_ops<DType::kBf16>()};
+static_assert(static_cast<int>(DType::kF32) == 0 && static_cast<int>(DType::kF16) == 1 &&
+              static_cast<int>(DType::kBf16) == 2);
+
+inline std::int64_t min_of(std::int64_t a, std::int64_t b) {
+  return a < b ? a : b;
+}
+
+// Converts count elements; those past the last whole vector are read only as far as they go.
+inline void widen(const std::byte* from, DType type, std::int64_t count, float* to) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    v_store(to + i, type == DType::kF32   ? load_as<DType::kF32>(from, i)
+                    : type == DType::kF16 ? load_as<DType::kF16>(from, i)
+                                          : load_as<DType::kBf16>(from, i));
+  }
+  if (i == count) return;
+  if (type == DType::kF32) {
+    v_store_first(to + i, v_load_first(reinterpret_cast<const float*>(from) + i, count - i), count - i);
+    return;
+  }
+  std::uint16_t rest[kLanes] = {};
+  const std::uint16_t* half = reinterpret_cast<const std::uint16_t*>(from) + i;
+  for (std::int64_t j = 0; j < count - i; ++j) rest[j] = half[j];
+  v_store_first(to + i, type == DType::kF16 ? v_load_f16(rest) : v_load_bf16(rest), count - i);
+}
+
+// Finds or gathers the keys and values of one group for one unit.
+class GroupReader {
+ public:
+  // in_place: the kernels read the cache itself; otherwise float32 copies in scratch (the same values, bit
+  // for bit: the conversions are exact).
+  GroupReader(const AttentionTile& tile, const Sizes& sizes, bool in_place, float* scratch)
+      : tile_(tile),
+        sizes_(sizes),
+        in_place_(in_place),
+        keys_(scratch),
+        values_(keys_ + kGroup * sizes.padded_dim),
+        raw_(values_ + kGroup * sizes.padded_dim) {}
+  static std::int64_t scratch_floats(std::int64_t padded_dim) { return (2 * kGroup + kLanes) * padded_dim; }
+
+  // The group that begins at position `start`; only positions [low, high) of the sequence are needed, and
+  // blocks without one of them are not touched (a block outside the window may be gone).
+  Group read(std::int64_t start, std::int64_t low, std::int64_t high) const {
+    Group group = {};
+    group.first_tile = low > start ? static_cast<int>((low - start) / kLanes) : 0;
+    group.end_tile = static_cast<int>((min_of(high, start + kGroup) - start + kLanes - 1) / kLanes);
+    for (int t = group.first_tile; t < group.end_tile; ++t) {
+      const std::int64_t position = start + t * kLanes;
+      if (in_place_) {
+        group.keys[t] = keys_at(position);
+        group.values[t] = values_at(position);
+        continue;
+      }
+      float* keys = keys_ + t * kLanes * sizes_.padded_dim;
+      float* values = values_ + t * kLanes * sizes_.padded_dim;
+      group.keys[t] = reinterpret_cast<const std::byte*>(keys);
+      group.values[t] = reinterpret_cast<const std::byte*>(values);
+      for (std::int64_t lane = 0; lane < kLanes; lane += tile_.tile_width) {
+        if (position + lane + tile_.tile_width > low && position + lane < high) {
+          gather(position + lane, lane, keys, values);
+        }
+      }
+    }
+    return group;
+  }
+
+ private:
+  std::int64_t element_bytes() const { return tile_.dtype == DType::kF32 ? 4 : 2; }
+  const std::byte* area_at(std::int64_t position) const {
+    const std::int64_t block = tile_.block_table[position / tile_.block_size];
+    return tile_.areas + static_cast<std::size_t>(block) * tile_.block_stride_bytes;
+  }
+  // position is a multiple of the tile width.
+  const std::byte* keys_at(std::int64_t position) const {
+    return area_at(position) + position % tile_.block_size * sizes_.head_dim * element_bytes();
+  }
+  const std::byte* values_at(std::int64_t position) const {
+    return keys_at(position) + tile_.value_offset_bytes;
+  }
+  void gather(std::int64_t position, std::int64_t lane, float* keys, float* values) const {
+    const std::int64_t width = tile_.tile_width;
+    const std::int64_t head_dim = sizes_.head_dim;
+    const std::byte* from_values = values_at(position);
+    if (width == kLanes) {
+      widen(keys_at(position), tile_.dtype, head_dim * width, keys);
+    } else {
+      widen(keys_at(position), tile_.dtype, head_dim * width, raw_);
+      for (std::int64_t d = 0; d < head_dim; ++d) {
+        for (std::int64_t i = 0; i < width; ++i) keys[d * kLanes + lane + i] = raw_[d * width + i];
+      }
+    }
+    for (std::int64_t i = 0; i < width; ++i) {
+      float* to = values + (lane + i) * sizes_.padded_dim;
+      widen(from_values + i * head_dim * element_bytes(), tile_.dtype, head_dim, to);
+      for (std::int64_t d = head_dim; d < sizes_.padded_dim; ++d) to[d] = 0;
+    }
+  }
+
+  const AttentionTile& tile_;
+  const Sizes& sizes_;
+  bool in_place_;
+  float* keys_;    // [kGroupTiles, padded_dim, kLanes]
+  float* values_;  // [kGroup, padded_dim]
+  float* raw_;     // [kLanes * padded_dim]
+};
+
+// Which positions of a group a row sees: [low, high), counted from the group's start.
+struct Visible {
+  int low;
+  int high;
+};
+
+// Values for rows that do not all see the same positions: what all see goes together, the rest row by row,
+// each row in ascending order.
+inline void weigh_uneven(const OpsTable& ops, int num_rows, const Visible* visible, const float* weights,
+                         const Group& group, const Sizes& sizes, const float* alpha, float* part,
+                         float* totals) {
+  int low = 0;
+  int high = static_cast<int>(kGroup);
+  for (int r = 0; r < num_rows; ++r) {
+    low = visible[r].low > low ? visible[r].low : low;
+    high = visible[r].high < high ? visible[r].high : high;
+  }
+  const bool have_common = low < high;
+  for (std::int64_t i = 0; i < num_rows * sizes.padded_dim; ++i) part[i] = 0;
+  const auto one_row = [&](int r, int from, int to) {
+    if (from < to) {
+      ops.by_rows[1].weigh_part(weights + r * kGroup, group, from, to, sizes, nullptr,
+                                part + r * sizes.padded_dim);
+    }
+  };
+  for (int r = 0; r < num_rows; ++r) one_row(r, visible[r].low, have_common ? low : visible[r].high);
+  if (have_common) {
+    ops.by_rows[num_rows].weigh_part(weights, group, low, high, sizes, nullptr, part);
+    for (int r = 0; r < num_rows; ++r) one_row(r, high, visible[r].high);
+  }
+  for (int r = 0; r < num_rows; ++r) {
+    if (visible[r].low >= visible[r].high) continue;
+    for (std::int64_t d = 0; d < sizes.padded_dim; d += kLanes) {
+      float* total = totals + r * sizes.padded_dim + d;
+      v_store(total, v_fma(v_load(total), v_splat(alpha[r]), v_load(part + r * sizes.padded_dim + d)));
+    }
+  }
+}
+
+void run_tile(const AttentionTile& tile) {
+  const std::int64_t head_dim = tile.head_dim;
+  const int num_rows = static_cast<int>(tile.num_queries * tile.num_heads);
+  const int num_blocks = (num_rows + kMaxRows - 1) / kMaxRows;
+  Sizes sizes;
+  sizes.head_dim = head_dim;
+  sizes.padded_dim = round_up_to_lanes(head_dim);
+  sizes.tanh_scale = tile.softcap > 0 ? tile.softcap * kLog2E : 0.0f;
+  // Reading 16-bit values in place converts them once per row block, a copy once per unit.
+  const bool in_place = tile.tile_width == kLanes && head_dim == sizes.padded_dim &&
+                        (tile.dtype == DType::kF32 || num_blocks <= 2);
+  sizes.value_stride = in_place ? head_dim : sizes.padded_dim;
+  const OpsTable& ops = kOps[in_place ? static_cast<int>(tile.dtype) : 0];
+
+  float* scratch = tile.scratch;
+  const auto take = [&scratch](std::int64_t count) {
+    float* taken = scratch;
+    scratch += count;
+    return taken;
+  };
+  float* queries = take(num_rows * sizes.padded_dim);  // per row block [head_dim, rows of the block]
+  float* totals = take(num_rows * sizes.padded_dim);   // [num_rows, padded_dim]
+  float* part = take(kMaxRows * sizes.padded_dim);
+  float* sums = take(num_rows * kLanes);    // [num_rows, kLanes]
+  float* scores = take(kMaxRows * kGroup);  // [rows of the block, kGroup]
+  const GroupReader reader(tile, sizes, in_place, take(GroupReader::scratch_floats(sizes.padded_dim)));
+  float maximum[kMaxTileRows];
+
+  const float factor = tile.softcap > 0 ? tile.scale / tile.softcap : tile.scale * kLog2E;
+  for (int b = 0; b < num_blocks; ++b) {
+    const int first = b * num_rows / num_blocks;
+    const int count = (b + 1) * num_rows / num_blocks - first;
+    for (int r = 0; r < count; ++r) {
+      const int query = static_cast<int>((first + r) / tile.num_heads);
+      const int head = static_cast<int>((first + r) % tile.num_heads);
+      const float* from = tile.q + query * tile.row_stride + head * head_dim;
+      float* to = queries + first * sizes.padded_dim + r;
+      for (std::int64_t d = 0; d < head_dim; ++d) to[d * count] = from[d] * factor;
+    }
+  }
+  for (std::int64_t i = 0; i < num_rows * sizes.padded_dim; ++i) totals[i] = 0;
+  for (int i = 0; i < num_rows * kLanes; ++i) sums[i] = 0;
+  for (int r = 0; r < num_rows; ++r) maximum[r] = -__builtin_inff();
+
+  const std::int64_t unseen = tile.window > 0 ? tile.first_position - tile.window + 1 : 0;
+  const std::int64_t begin = unseen > 0 ? unseen : 0;  // the first position that some row sees
+  const std::int64_t end = tile.first_position + tile.num_queries;
+  for (std::int64_t start = begin / kGroup * kGroup; start < end; start += kGroup) {
+    const Group group = reader.read(start, begin, end);
+    for (int b = 0; b < num_blocks; ++b) {
+      const int first = b * num_rows / num_blocks;
+      const int count = (b + 1) * num_rows / num_blocks - first;
+      Visible visible[kMaxRows];
+      bool any = false;
+      bool even = true;
+      for (int r = 0; r < count; ++r) {
+        const std::int64_t position = tile.first_position + (first + r) / tile.num_heads;
+        const std::int64_t hidden = tile.window > 0 ? position - tile.window + 1 - start : 0;
+        visible[r].low = static_cast<int>(hidden < 0 ? 0 : min_of(hidden, kGroup));
+        visible[r].high = static_cast<int>(min_of(position + 1 - start, kGroup));
+        any = any || visible[r].low < visible[r].high;
+        even = even && visible[r].low == visible[0].low && visible[r].high == visible[0].high;
+      }
+      if (!any) continue;
+      ops.by_rows[count].score(queries + first * sizes.padded_dim, group, head_dim, scores);
+      float alpha[kMaxRows];
+      for (int r = 0; r < count; ++r) {
+        if (visible[r].low >= visible[r].high) continue;
+        alpha[r] = softmax_step(scores + r * kGroup, visible[r].low, visible[r].high, sizes.tanh_scale,
+                                &maximum[first + r], sums + (first + r) * kLanes);
+      }
+      float* block_totals = totals + first * sizes.padded_dim;
+      if (even) {
+        ops.by_rows[count].weigh(scores, group, visible[0].low, visible[0].high, sizes, alpha, block_totals);
+      } else {
+        weigh_uneven(ops, count, visible, scores, group, sizes, alpha, part, block_totals);
+      }
+    }
+  }
+
+  for (int r = 0; r < num_rows; ++r) {
+    float* to = tile.out + r / tile.num_heads * tile.row_stride + r % tile.num_heads * head_dim;
+    const Vec inverse = v_splat(1.0f / v_sum_lanes(v_load(sums + r * kLanes)));
+    for (std::int64_t d = 0; d < head_dim; d += kLanes) {
+      const Vec total = v_load(totals + r * sizes.padded_dim + d);
+      v_store_first(to + d, v_mul(total, inverse), min_of(head_dim - d, kLanes));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::cpu

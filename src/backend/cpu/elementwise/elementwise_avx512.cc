@@ -1,0 +1,15 @@
+// Purpose: the elementwise kernels for AVX-512 (F, BW, DQ, VL).
+// The order of the headers matters: vectors, then functions of them, then the kernels.
+// clang-format off
+#include "backend/cpu/elementwise/elementwise_kernel.h"
+#include "backend/cpu/simd/vec16_avx512.h"
+#include "backend/cpu/simd/vec_math.h"
+#include "backend/cpu/elementwise/elementwise_body.h"
+// clang-format on
+
+namespace quire::cpu {
+
+constinit const ElementwiseKernel kElementwiseAvx512 = {
+    &rms_norm, &add, &silu_mul, &rope, &narrow<&v_store_f16>, &narrow<&v_store_bf16>};
+
+}  // namespace quire::cpu
