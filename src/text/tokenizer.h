@@ -42,12 +42,16 @@ class Tokenizer {
 
   // Encodes the concatenation of the pieces as one text (normalizer, pre-tokenizer and merges run across
   // piece borders), where control tokens are recognised only if they lie wholly inside trusted pieces.
+  // add_special_tokens: as encode(), but what goes before the text is not added if the text begins with it (a
+  // template that writes BOS itself).
   virtual std::vector<TokenId> encode_pieces(const std::vector<PromptPiece>& pieces,
                                              bool add_special_tokens) const = 0;
 
   // The bytes of one token as they stand inside a running text (may be part of a character). Control tokens
   // give their spelling. Ids outside the vocabulary give "".
   virtual std::string token_bytes(TokenId id) const = 0;
+  // The same for the first token of a text (see strips_leading_space).
+  virtual std::string token_bytes_at_start(TokenId id) const { return token_bytes(id); }
   // The raw vocabulary entry (e.g. "Ġhello"), for inspection.
   virtual std::string_view token_piece(TokenId id) const = 0;
   virtual bool is_special(TokenId id) const = 0;

@@ -1,0 +1,85 @@
+#include "text/unicode.h"
+
+#include <memory>
+
+#include <utf8proc.h>
+
+namespace quire {
+
+namespace {
+
+constexpr char32_t kCodeSpace = 0x110000;
+
+std::uint16_t classify(char32_t code) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(code))) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LT:
+      return kLetter | kUpperLike;
+    case UTF8PROC_CATEGORY_LL:
+      return kLetter | kLowerLike;
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+      return kLetter | kUpperLike | kLowerLike;
+    case UTF8PROC_CATEGORY_MN:
+      return kMark | kNonspacing | kUpperLike | kLowerLike;
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+      return kMark | kUpperLike | kLowerLike;
+    case UTF8PROC_CATEGORY_ND:
+      return kNumber | kDecimal;
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_NO:
+      return kNumber;
+    case UTF8PROC_CATEGORY_PC:
+    case UTF8PROC_CATEGORY_PD:
+    case UTF8PROC_CATEGORY_PS:
+    case UTF8PROC_CATEGORY_PE:
+    case UTF8PROC_CATEGORY_PI:
+    case UTF8PROC_CATEGORY_PF:
+    case UTF8PROC_CATEGORY_PO:
+      return kPunctuation;
+    case UTF8PROC_CATEGORY_SM:
+    case UTF8PROC_CATEGORY_SC:
+    case UTF8PROC_CATEGORY_SK:
+    case UTF8PROC_CATEGORY_SO:
+      return kSymbol;
+    case UTF8PROC_CATEGORY_ZS:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+      return kSpace;
+    default:
+      return kOther;
+  }
+}
+
+std::unique_ptr<std::uint16_t[]> build_table() {
+  auto table = std::make_unique<std::uint16_t[]>(kCodeSpace);
+  for (char32_t code = 0; code < kCodeSpace; ++code) table[code] = classify(code);
+  // White_Space outside \p{Z} (Unicode, PropList.txt).
+  for (char32_t code : {0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x85}) table[code] |= kSpace;
+  return table;
+}
+
+}  // namespace
+
+const std::uint16_t* char_classes() {
+  static const std::unique_ptr<std::uint16_t[]> table = build_table();
+  return table.get();
+}
+
+bool is_punctuation(char32_t code) {
+  if (code < 0x80) {
+    return (code >= 33 && code <= 47) || (code >= 58 && code <= 64) || (code >= 91 && code <= 96) ||
+           (code >= 123 && code <= 126);
+  }
+  return (char_class(code) & kPunctuation) != 0;
+}
+
+bool is_cjk_ideograph(char32_t code) {
+  return (code >= 0x4e00 && code <= 0x9fff) || (code >= 0x3400 && code <= 0x4dbf) ||
+         (code >= 0x20000 && code <= 0x2a6df) || (code >= 0x2a700 && code <= 0x2b73f) ||
+         (code >= 0x2b740 && code <= 0x2b81f) || (code >= 0x2b820 && code <= 0x2ceaf) ||
+         (code >= 0xf900 && code <= 0xfaff) || (code >= 0x2f800 && code <= 0x2fa1f);
+}
+
+}  // namespace quire
