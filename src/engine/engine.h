@@ -72,6 +72,8 @@ class Engine {
   // No new requests; waits until all have ended or the deadline passed, then aborts the rest. True if none
   // was aborted.
   bool drain(std::chrono::milliseconds deadline);
+  // What holds: max_model_len and max_num_seqs lowered to what the KV cache and the token budget allow, the
+  // seed filled in.
   const EngineConfig& config() const;
   const Model& model() const;
 

@@ -10,7 +10,7 @@
 namespace quire {
 
 struct SamplingParams {
-  double temperature = 1.0;                                // >= 0; below 1e-5 greedy
+  double temperature = 1.0;                                // >= 0; up to 1e-5 greedy
   double top_p = 1.0;                                      // (0, 1]; 0 is taken as greedy
   std::int64_t top_k = 0;                                  // <= 0 = all
   double min_p = 0.0;                                      // [0, 1]
@@ -26,8 +26,8 @@ struct SamplingParams {
   bool ignore_eos = false;            // eos_ids of the request do not stop it (stop_token_ids still do)
   std::vector<std::int32_t> stop_token_ids;
   // Log-probabilities of the chosen token plus the num_logprobs most likely ones; -1 = none wanted, 0 =
-  // chosen only. They are of the distribution before temperature, top-k, top-p and min-p, after penalties and
-  // bias.
+  // chosen only. They are of the model's own distribution, before everything above (vLLM's default
+  // logprobs-mode, raw_logprobs), so sums over an output are the model's likelihood of it.
   std::int64_t num_logprobs = -1;
   std::int64_t num_prompt_logprobs = -1;  // likewise for each prompt token given those before it
 };

@@ -47,7 +47,7 @@ struct TokenEvent {
   std::int32_t choice = 0;            // which TokenRequest of this stream
   std::optional<std::int32_t> token;  // absent in a final event that brings none
   std::optional<PositionLogprobs> logprobs;
-  // Before the first token, if prompt logprobs were asked: one entry per prompt token, the first one empty.
+  // In the first event, if prompt logprobs were asked: one entry per prompt token, the first one empty.
   std::vector<std::optional<PositionLogprobs>> prompt_logprobs;
   FinishReason finish = FinishReason::kNone;
   std::optional<std::int32_t> stop_token;  // the id that stopped it, if one of stop_token_ids or an eos did

@@ -1,0 +1,20 @@
+// Purpose: lays a StepPlan out as the flat arrays of a Batch. Thread: engine thread. The batch is valid until
+// the next build(): its memory is used again.
+#pragma once
+
+#include "engine/step_plan.h"
+#include "model/batch.h"
+
+namespace quire {
+
+class BatchBuilder {
+ public:
+  explicit BatchBuilder(std::int64_t block_size) : block_size_(block_size) {}
+  const Batch& build(const StepPlan& plan);
+
+ private:
+  const std::int64_t block_size_;
+  Batch batch_;
+};
+
+}  // namespace quire
