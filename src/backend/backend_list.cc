@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "backend/cpu/cpu_backend.h"
 #include "backend/ref/ref_backend.h"
 
 namespace quire {
@@ -12,6 +13,7 @@ Result<std::unique_ptr<Backend>> make_ref(const BackendOptions& options) {
 }
 
 constexpr BackendEntry kBackends[] = {
+    {"cpu", cpu::make_cpu_backend},
     {"ref", make_ref},
 };
 

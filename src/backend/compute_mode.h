@@ -10,4 +10,8 @@ namespace quire {
 // 0.035 on the reference models, against 0.058 to 0.136 with one scale per token.
 inline constexpr std::int64_t kActivationGroup = 32;
 
+// Integer dot products run over pieces of this many features, or twice that. A quantized weight whose group
+// size is not a multiple of it is computed as a float weight.
+inline constexpr std::int64_t kIntegerPiece = 16;
+
 }  // namespace quire

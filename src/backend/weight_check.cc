@@ -1,7 +1,5 @@
 #include "backend/weight_check.h"
 
-#include <algorithm>
-
 #include <fmt/core.h>
 
 namespace quire {
@@ -41,11 +39,12 @@ Status check_rows(const GroupedRows& rows) {
     QUIRE_RETURN_IF_ERROR(
         check_count("super-minimums", rows.super_mins.size(), rows.mins.empty() ? 0 : num_supers));
   }
-  const int limit = 1 << rows.bits;
-  const auto bad = std::find_if(rows.q.begin(), rows.q.end(), [&](std::uint8_t q) { return q >= limit; });
-  if (bad != rows.q.end())
-    return invalid(fmt::format("weight value {} does not fit in {} bits", *bad, rows.bits));
   return {};
+}
+
+Status check_value_bits(std::uint8_t all_values, int bits) {
+  if (all_values >> bits == 0) return {};
+  return invalid(fmt::format("a weight value does not fit in {} bits (bits seen: {:#x})", bits, all_values));
 }
 
 Status check_rows(const FloatRows& rows) {

@@ -19,6 +19,7 @@ namespace {
 class RefWeight : public PackedWeight {
  public:
   virtual void dequantize_row(std::int64_t row, float* out) const = 0;  // [k]
+  virtual bool has_integer_dot() const = 0;                             // in int8 mode
 };
 
 class GroupedWeight final : public RefWeight {
@@ -34,6 +35,7 @@ class GroupedWeight final : public RefWeight {
     return fmt::format("ref int{} g{} f32-scale{}", rows_.bits, rows_.group_size,
                        rows_.mins.empty() ? "" : "+min");
   }
+  bool has_integer_dot() const override { return rows_.group_size % kIntegerPiece == 0; }
   void dequantize_row(std::int64_t row, float* out) const override {
     const std::int64_t groups_per_row = rows_.k / rows_.group_size;
     for (std::int64_t c = 0; c < rows_.k; ++c) {
@@ -60,6 +62,7 @@ class FloatWeight final : public RefWeight {
   std::size_t num_bytes() const override { return data_.size(); }
   bool is_quantized() const override { return false; }
   std::string layout_name() const override { return fmt::format("ref {}", dtype_name(storage_)); }
+  bool has_integer_dot() const override { return false; }
   void dequantize_row(std::int64_t row, float* out) const override {
     const std::size_t width = dtype_bytes(storage_);
     const std::byte* source = data_.data() + static_cast<std::size_t>(row * k_) * width;
@@ -123,6 +126,9 @@ std::vector<float> activations(ComputeMode mode, const float* x, std::int64_t nu
 
 Result<std::unique_ptr<PackedWeight>> pack(const GroupedRows& rows) {
   QUIRE_RETURN_IF_ERROR(check_rows(rows));
+  std::uint8_t all_values = 0;
+  for (const std::uint8_t q : rows.q) all_values |= q;
+  QUIRE_RETURN_IF_ERROR(check_value_bits(all_values, rows.bits));
   return std::unique_ptr<PackedWeight>(std::make_unique<GroupedWeight>(rows));
 }
 
@@ -169,7 +175,7 @@ void linear(ThreadPool& pool, ComputeMode mode, const float* x, std::int64_t num
     QUIRE_CHECK_EQ(weight.k(), k);
     // Float weights have no integer dot product: they take int8 mode the bf16 way.
     const std::vector<float>& inputs =
-        mode == ComputeMode::kInt8 && !weight.is_quantized() ? rounded_bf16 : rounded;
+        mode == ComputeMode::kInt8 && !weight.has_integer_dot() ? rounded_bf16 : rounded;
     constexpr std::int64_t kRowsPerPart = 16;
     const std::int64_t n = weight.n();
     pool.run((n + kRowsPerPart - 1) / kRowsPerPart, [&](std::int64_t part) {

@@ -1,0 +1,116 @@
+// Purpose: rows of float32 activations -> what the linear kernels read, plain C++. The values are those of
+// ref::quantize_row and f32_to_bf16 bit for bit, in every tier.
+#include <cstring>
+
+#include "backend/cpu/gemm/kernel_types.h"
+
+namespace quire::cpu::gemm {
+namespace {
+
+std::uint32_t bits_of(float value) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+float from_bits(std::uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+// Round to nearest even for |value| < 2^22: at this size a float32 has no fraction left.
+float round_even(float value) {
+  const float magic = 12582912.0f;  // 1.5 * 2^23
+  return (value + magic) - magic;
+}
+
+std::uint32_t round_bf16_bits(float value) {
+  const std::uint32_t bits = bits_of(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return (bits | 0x400000u) & 0xffff0000u;
+  return (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
+}
+
+// The features of one block, zeros after the end of the row.
+void load_block(const float* x, std::int64_t k, std::int64_t block, float* values) {
+  const std::int64_t begin = block * kBlockK;
+  const std::int64_t count = k - begin < kBlockK ? k - begin : kBlockK;
+  for (std::int64_t i = 0; i < kBlockK; ++i) values[i] = i < count ? x[begin + i] : 0.0f;
+}
+
+// Sums of the halves and of the whole: eight partial sums, then pairs; one order for every caller.
+void store_neg_sums(const float* values, float* neg_sum) {
+  for (int half = 0; half < 2; ++half) {
+    float lane[8];
+    for (int i = 0; i < 8; ++i) lane[i] = values[16 * half + i] + values[16 * half + 8 + i];
+    for (int i = 0; i < 4; ++i) lane[i] += lane[i + 4];
+    neg_sum[half] = -((lane[0] + lane[2]) + (lane[1] + lane[3]));
+  }
+  neg_sum[2] = neg_sum[0] + neg_sum[1];
+}
+
+void to_int8(const float* x, std::int64_t k, std::int64_t num_blocks, Int8Block* out) {
+  for (std::int64_t b = 0; b < num_blocks; ++b) {
+    float values[kBlockK];
+    load_block(x, k, b, values);
+    // Compared as integers, so that a NaN is the largest.
+    std::uint32_t largest = 0;
+    for (int i = 0; i < kBlockK; ++i) {
+      const std::uint32_t magnitude = bits_of(values[i]) & 0x7fffffffu;
+      if (magnitude > largest) largest = magnitude;
+    }
+    Int8Block& block = out[b];
+    block.scale = from_bits(largest) / 127.0f;
+    const bool usable = block.scale != 0.0f && largest < 0x7f800000u;
+    int sums[2] = {0, 0};
+    for (int i = 0; i < kBlockK; ++i) {
+      float scaled = usable ? values[i] / block.scale : 0.0f;
+      // A denormal scale has too few digits for x / scale to stay within 127.
+      scaled = scaled > 127.0f ? 127.0f : scaled < -127.0f ? -127.0f : scaled;
+      const int q = static_cast<int>(round_even(scaled));
+      block.q[i] = static_cast<std::int8_t>(q);
+      sums[i / 16] += q;
+    }
+    block.sum[0] = static_cast<float>(sums[0]);
+    block.sum[1] = static_cast<float>(sums[1]);
+    block.sum[2] = static_cast<float>(sums[0] + sums[1]);
+    for (int i = 0; i < 3; ++i) block.neg_sum[i] = -(block.scale * block.sum[i]);
+    block.unused = 0.0f;
+  }
+}
+
+void to_f32(const float* x, std::int64_t k, std::int64_t num_blocks, F32Block* out) {
+  for (std::int64_t b = 0; b < num_blocks; ++b) {
+    load_block(x, k, b, out[b].x);
+    store_neg_sums(out[b].x, out[b].neg_sum);
+    out[b].unused = 0.0f;
+  }
+}
+
+void to_f32_rounded(const float* x, std::int64_t k, std::int64_t num_blocks, F32Block* out) {
+  for (std::int64_t b = 0; b < num_blocks; ++b) {
+    load_block(x, k, b, out[b].x);
+    for (int i = 0; i < kBlockK; ++i) out[b].x[i] = from_bits(round_bf16_bits(out[b].x[i]));
+    store_neg_sums(out[b].x, out[b].neg_sum);
+    out[b].unused = 0.0f;
+  }
+}
+
+void to_bf16(const float* x, std::int64_t k, std::int64_t num_blocks, Bf16Block* out) {
+  for (std::int64_t b = 0; b < num_blocks; ++b) {
+    float values[kBlockK];
+    load_block(x, k, b, values);
+    for (int i = 0; i < kBlockK; ++i) {
+      const std::uint32_t rounded = round_bf16_bits(values[i]);
+      values[i] = from_bits(rounded);
+      out[b].x[i] = static_cast<std::uint16_t>(rounded >> 16);
+    }
+    store_neg_sums(values, out[b].neg_sum);
+    out[b].unused = 0.0f;
+  }
+}
+
+}  // namespace
+
+constinit const ActivationTable kActivationsGeneric = {"generic", to_int8, to_f32, to_f32_rounded, to_bf16};
+
+}  // namespace quire::cpu::gemm

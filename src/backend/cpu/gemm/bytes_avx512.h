@@ -1,0 +1,72 @@
+// Purpose: 64 bytes or 16 int32 lanes as one AVX-512 register, for the kernel bodies of the linear layers;
+// the same names as bytes_avx2.h and bytes_generic.h. Include only from *_avx512*.cc. Everything has internal
+// linkage.
+#pragma once
+
+#include "backend/cpu/simd/vec16_avx512.h"
+
+namespace quire::cpu {
+namespace {
+
+using Ints = __m512i;
+// Rows whose sums stay in registers at once.
+constexpr int kRegisterRows = 8;
+
+inline Ints i_zero() {
+  return _mm512_setzero_si512();
+}
+inline Ints i_load(const void* p) {
+  return _mm512_loadu_si512(p);
+}
+inline Ints i_splat(std::uint32_t value) {
+  return _mm512_set1_epi32(static_cast<int>(value));
+}
+// The four bytes at p (of any alignment, of any type) in each lane.
+inline Ints i_load_splat(const void* p) {
+  return _mm512_castps_si512(_mm512_broadcastss_ps(_mm_load_ss(static_cast<const float*>(p))));
+}
+inline Ints i_and(Ints a, Ints b) {
+  return _mm512_and_si512(a, b);
+}
+inline Ints i_or(Ints a, Ints b) {
+  return _mm512_or_si512(a, b);
+}
+inline Ints i_sub_bytes(Ints a, Ints b) {
+  return _mm512_sub_epi8(a, b);
+}
+// Shifts of 32-bit lanes.
+template <int kBits>
+inline Ints i_left(Ints a) {
+  return _mm512_slli_epi32(a, kBits);
+}
+template <int kBits>
+inline Ints i_right(Ints a) {
+  return _mm512_srli_epi32(a, kBits);
+}
+template <int kBits>
+inline Ints i_right_signed(Ints a) {
+  return _mm512_srai_epi32(a, kBits);
+}
+inline Vec i_to_float(Ints a) {
+  return _mm512_cvtepi32_ps(a);
+}
+inline Vec i_as_float(Ints a) {
+  return _mm512_castsi512_ps(a);
+}
+inline Vec v_load_splat(const float* p) {
+  return _mm512_broadcastss_ps(_mm_load_ss(p));
+}
+inline Vec v_load_i8(const void* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))));
+}
+inline Vec v_load_u8(const void* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))));
+}
+// sum + the dot products of four bytes per lane, w unsigned below 2^kWeightBits, x in -127..127. Exact.
+template <int kWeightBits>
+inline Ints i_dot(Ints sum, Ints w, Ints x) {
+  return _mm512_dpbusd_epi32(sum, w, x);
+}
+
+}  // namespace
+}  // namespace quire::cpu

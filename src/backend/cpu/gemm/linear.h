@@ -1,0 +1,52 @@
+// Purpose: Backend::linear and Backend::embed of the `cpu` backend: prepares activations once for all
+// targets, cuts the output features into parts for the pool, calls one kernel per tile and panel of rows. In:
+// float32 rows, packed weights. Out: float32 rows. Thread: one caller; scratch memory is kept between calls.
+// Contract of exactness: parts are tiles of output features and panels of rows, never a piece of a sum. Out
+// of scope: arithmetic (the kernels), layouts (packed_weight.h).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cpu/gemm/kernel_list.h"
+#include "backend/cpu/gemm/packed_weight.h"
+#include "base/buffer.h"
+#include "base/thread_pool.h"
+
+namespace quire::cpu::gemm {
+
+class Linear {
+ public:
+  Linear(Isa isa, ComputeMode mode, ThreadPool& pool);
+
+  const KernelSet& kernels() const { return kernels_; }
+  void run(const float* x, std::int64_t num_rows, std::span<const LinearTarget> targets);
+  void embed(const PackedWeight& table, std::span<const std::int32_t> ids, float* out);
+
+ private:
+  // The forms in which kernels read activations.
+  enum Form : int { kInt8, kF32, kF32Rounded, kBf16, kNumForms };
+  // Some tiles of one target.
+  struct Part {
+    std::size_t target;
+    std::int64_t first_tile;
+    std::int64_t num_tiles;
+  };
+  Form form_of(const CpuWeight& weight) const;
+  void prepare(Form form, const float* x, std::int64_t num_rows, std::int64_t k);
+  // Fills parts_; returns whether they are worth more than one thread.
+  bool plan(std::int64_t num_rows, std::span<const LinearTarget> targets);
+  void run_part(const Part& part, std::int64_t num_rows, const LinearTarget& target) const;
+  void run_tile(const CpuWeight& weight, std::int64_t tile, std::int64_t first_row, int num_rows,
+                float* out) const;
+
+  const ComputeMode mode_;
+  ThreadPool& pool_;
+  const KernelSet kernels_;
+  Buffer forms_[kNumForms];  // [num_rows, num_blocks] of the form's block
+  std::vector<Part> parts_;
+};
+
+}  // namespace quire::cpu::gemm
