@@ -27,6 +27,10 @@ class StopStrings {
  private:
   std::vector<std::string> stops_;
   bool include_stop_;
+  // Knuth-Morris-Pratt per stop string: the border of each prefix, and how much of the string the text so far
+  // ends with. The greatest of these is what must be held back.
+  std::vector<std::vector<std::size_t>> borders_;
+  std::vector<std::size_t> progress_;
   std::string held_;
   std::optional<std::string> matched_;
 };

@@ -74,7 +74,7 @@ std::string TokenDecoder::bytes(std::string_view piece, bool literal, bool at_st
         replace_all(text, step.from, " ");
         break;
       case DecoderStep::Kind::kStrip:
-        if (literal || !at_start || step.from.empty()) break;
+        if (literal || !(at_start || step.strip) || step.from.empty()) break;
         for (int i = 0; i < step.count && text.compare(0, step.from.size(), step.from) == 0; ++i) {
           text.erase(0, step.from.size());
         }
@@ -102,7 +102,7 @@ bool TokenDecoder::strips_leading_space() const {
   return std::any_of(steps_.begin(), steps_.end(), [](const DecoderStep& step) {
     return (step.kind == DecoderStep::Kind::kMetaspace && step.strip) ||
            step.kind == DecoderStep::Kind::kWordPiece ||
-           (step.kind == DecoderStep::Kind::kStrip && step.from == " " && step.count > 0);
+           (step.kind == DecoderStep::Kind::kStrip && !step.strip && step.from == " " && step.count > 0);
   });
 }
 

@@ -18,7 +18,7 @@ struct DecoderStep {
     kByteFallback,  // <0xHH> is a byte
     kReplace,       // `from` (or the pattern) becomes `to`
     kMetaspace,     // `from` is a space; at the beginning of a text, if strip, it is dropped
-    kStrip,         // at the beginning of a text, up to `count` times `from` is dropped
+    kStrip,         // up to `count` times `from` is dropped at the beginning of a text (strip: of each token)
     kWordPiece,     // a token without the prefix `from` gets a space before it, except at the beginning
     kBpeSuffix,     // the suffix `from` is a space
     kCleanUp,       // no space before punctuation and contractions (Hugging Face's clean-up)
