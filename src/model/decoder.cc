@@ -101,7 +101,7 @@ class Decoder final : public Model {
 };
 
 Status Decoder::load(const DecoderTraits& traits, const Checkpoint& checkpoint, const LoadOptions& options) {
-  WeightReader reader(checkpoint, backend_, options.progress);
+  WeightReader reader(checkpoint, backend_, options.weight_dtype, options.progress);
   if (checkpoint.format == CheckpointFormat::kGguf && reader.has("rope_freqs.weight")) {
     QUIRE_TRY(config_.rope_freq_factors, reader.vector("rope_freqs.weight", config_.rope_dim / 2));
     for (float factor : config_.rope_freq_factors) {

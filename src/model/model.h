@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,9 @@ class Model {
 
 struct LoadOptions {
   std::int64_t max_model_len = 0;  // positions to prepare; 0 = the model's own context length
+  // Hold every matrix as this float type (rounded) instead of as the checkpoint has it; see docs/flow.md,
+  // Numbers.
+  std::optional<DType> weight_dtype;
   std::function<void(std::size_t done, std::size_t total)> progress;  // bytes of tensor data packed
 };
 // The backend must outlive the model. Errors name the tensor or the key that is missing or wrong.

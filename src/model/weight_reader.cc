@@ -11,9 +11,9 @@
 
 namespace quire {
 
-WeightReader::WeightReader(const Checkpoint& checkpoint, Backend& backend,
+WeightReader::WeightReader(const Checkpoint& checkpoint, Backend& backend, std::optional<DType> hold_as,
                            std::function<void(std::size_t, std::size_t)> progress)
-    : checkpoint_(checkpoint), backend_(backend), progress_(std::move(progress)) {}
+    : checkpoint_(checkpoint), backend_(backend), hold_as_(hold_as), progress_(std::move(progress)) {}
 
 std::string WeightReader::file_name(const std::string& tensor) const {
   if (checkpoint_.format != CheckpointFormat::kGguf) return tensor;
@@ -38,6 +38,7 @@ Result<std::unique_ptr<PackedWeight>> WeightReader::linear(const std::string& la
   request.name = name.substr(0, name.size() - std::string_view(".weight").size());
   request.n = n;
   request.k = k;
+  request.hold_as = hold_as_;
   request.permutation = permutation;
   auto weight = load_layer(*checkpoint_.tensors, request, backend_);
   if (!weight.ok()) return weight;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -18,7 +19,7 @@ namespace quire {
 
 class WeightReader {
  public:
-  WeightReader(const Checkpoint& checkpoint, Backend& backend,
+  WeightReader(const Checkpoint& checkpoint, Backend& backend, std::optional<DType> hold_as,
                std::function<void(std::size_t done, std::size_t total)> progress);
 
   bool has(const std::string& tensor) const;  // e.g. "model.layers.0.self_attn.q_proj.bias"
@@ -43,6 +44,7 @@ class WeightReader {
 
   const Checkpoint& checkpoint_;
   Backend& backend_;
+  const std::optional<DType> hold_as_;
   std::function<void(std::size_t, std::size_t)> progress_;
   std::set<std::string> read_;
   struct LayoutTotal {

@@ -28,6 +28,19 @@ bool is_float(TensorType type, DType* dtype) {
   }
 }
 
+// out[i] = value first + i of an array that may be misaligned.
+void widen(const std::byte* data, DType dtype, std::size_t first, std::size_t count, float* out) {
+  if (dtype == DType::kF32) {
+    std::memcpy(out, data + first * sizeof(float), count * sizeof(float));
+    return;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint16_t bits;
+    std::memcpy(&bits, data + 2 * (first + i), 2);
+    out[i] = dtype == DType::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+  }
+}
+
 class FloatFormat final : public Format {
  public:
   const char* name() const override { return "float (F32, F16, BF16)"; }
@@ -46,6 +59,14 @@ class FloatFormat final : public Format {
     rows.n = request.n;
     rows.k = request.k;
     QUIRE_CHECK(is_float(tensor.type, &rows.storage));
+    if (request.hold_as.has_value() && *request.hold_as != rows.storage) {
+      return pack_rounded(request.n, request.k, *request.hold_as, backend, [&](std::int64_t row, float* out) {
+        const auto from =
+            request.permutation.empty() ? row : request.permutation[static_cast<std::size_t>(row)];
+        widen(tensor.data.data(), rows.storage, static_cast<std::size_t>(from * request.k),
+              static_cast<std::size_t>(request.k), out);
+      });
+    }
     const std::size_t row_bytes = static_cast<std::size_t>(request.k) * dtype_bytes(rows.storage);
     // Safetensors promises no alignment and a permutation needs its own order; both take a copy.
     const bool misaligned =
@@ -73,6 +94,31 @@ const Format& float_format() {
   return format;
 }
 
+Result<std::unique_ptr<PackedWeight>> pack_rounded(
+    std::int64_t n, std::int64_t k, DType storage, Backend& backend,
+    const std::function<void(std::int64_t row, float* out)>& fill_row) {
+  Buffer copy(static_cast<std::size_t>(n * k) * dtype_bytes(storage));
+  backend.pool().run(n, [&](std::int64_t row) {
+    if (storage == DType::kF32) {
+      fill_row(row, copy.as<float>() + row * k);
+      return;
+    }
+    std::vector<float> values(static_cast<std::size_t>(k));
+    fill_row(row, values.data());
+    std::uint16_t* out = copy.as<std::uint16_t>() + row * k;
+    for (std::int64_t i = 0; i < k; ++i) {
+      const float value = values[static_cast<std::size_t>(i)];
+      out[i] = storage == DType::kBf16 ? f32_to_bf16(value) : f32_to_f16(value);
+    }
+  });
+  FloatRows rows;
+  rows.n = n;
+  rows.k = k;
+  rows.storage = storage;
+  rows.data = copy.data();
+  return backend.pack(rows);
+}
+
 Status check_matrix_shape(const TensorView& tensor, std::int64_t n, std::int64_t k) {
   if (tensor.shape.size() == 2 && tensor.shape[0] == n && tensor.shape[1] == k) return {};
   return invalid(fmt::format("tensor {} has shape [{}], but the model's configuration asks for [{}, {}]",
@@ -84,31 +130,14 @@ Result<std::vector<float>> read_as_f32(const TensorView& tensor) {
   const auto count = static_cast<std::size_t>(tensor.num_values());
   std::vector<float> values(count);
   if (is_float(tensor.type, &dtype)) {
-    if (dtype == DType::kF32) {
-      std::memcpy(values.data(), tensor.data.data(), count * sizeof(float));
-      return values;
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-      std::uint16_t bits;
-      std::memcpy(&bits, tensor.data.data() + 2 * i, 2);
-      values[i] = dtype == DType::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);
-    }
+    widen(tensor.data.data(), dtype, 0, count, values.data());
     return values;
   }
   if (is_ggml_block_type(tensor.type)) {
     const std::int64_t k = tensor.shape.back();
     const std::int64_t n = k == 0 ? 0 : tensor.num_values() / k;
     const GroupedRows rows = unpack_ggml_rows(tensor, n, k, {}, nullptr);
-    const std::int64_t groups = k / rows.group_size;
-    for (std::int64_t r = 0; r < n; ++r) {
-      for (std::int64_t c = 0; c < k; ++c) {
-        const auto group = static_cast<std::size_t>(r * groups + c / rows.group_size);
-        const auto index = static_cast<std::size_t>(r * k + c);
-        values[index] = rows.mins.empty()
-                            ? rows.scales[group] * static_cast<float>(rows.q[index] - rows.constant_zero)
-                            : rows.scales[group] * static_cast<float>(rows.q[index]) - rows.mins[group];
-      }
-    }
+    for (std::int64_t r = 0; r < n; ++r) dequantize_row(rows, r, values.data() + r * k);
     return values;
   }
   return make_error(ErrorCode::kUnsupported, fmt::format("tensor {} has type {}, where numbers are needed",

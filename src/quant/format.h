@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -19,6 +20,9 @@ struct LayerRequest {
   std::string name;    // without the ".weight" (or ".qweight", ...) at its end
   std::int64_t n = 0;  // output features, as the model's configuration says
   std::int64_t k = 0;  // input features
+  // Hold the weight as this float type, rounded to nearest even, whatever the checkpoint holds; absent = as
+  // it is.
+  std::optional<DType> hold_as;
   // Row j of the runtime weight is row permutation[j] of the file; empty = as in the file. [n]
   std::span<const std::int32_t> permutation;
 };

@@ -231,7 +231,11 @@ class GgmlFormat final : public Format {
                                              Backend& backend) const override {
     const TensorView& tensor = *source.find(request.name + ".weight");
     QUIRE_RETURN_IF_ERROR(check_matrix_shape(tensor, request.n, request.k));
-    return backend.pack(unpack_ggml_rows(tensor, request.n, request.k, request.permutation, &backend.pool()));
+    const GroupedRows rows =
+        unpack_ggml_rows(tensor, request.n, request.k, request.permutation, &backend.pool());
+    if (!request.hold_as.has_value()) return backend.pack(rows);
+    return pack_rounded(request.n, request.k, *request.hold_as, backend,
+                        [&](std::int64_t row, float* out) { dequantize_row(rows, row, out); });
   }
 };
 
@@ -244,6 +248,16 @@ const Format& ggml_format() {
 
 bool is_ggml_block_type(TensorType type) {
   return find_block_type(type) != nullptr;
+}
+
+void dequantize_row(const GroupedRows& rows, std::int64_t row, float* out) {
+  const std::int64_t groups = rows.k / rows.group_size;
+  for (std::int64_t c = 0; c < rows.k; ++c) {
+    const auto group = static_cast<std::size_t>(row * groups + c / rows.group_size);
+    const int q = rows.q[static_cast<std::size_t>(row * rows.k + c)];
+    out[c] = rows.mins.empty() ? rows.scales[group] * static_cast<float>(q - rows.constant_zero)
+                               : rows.scales[group] * static_cast<float>(q) - rows.mins[group];
+  }
 }
 
 GroupedRows unpack_ggml_rows(const TensorView& tensor, std::int64_t n, std::int64_t k,

@@ -19,4 +19,7 @@ bool is_ggml_block_type(TensorType type);
 GroupedRows unpack_ggml_rows(const TensorView& tensor, std::int64_t n, std::int64_t k,
                              std::span<const std::int32_t> permutation, ThreadPool* pool);
 
+// out[c] = the value of row `row`, column c, in float32 as ggml computes it; [k].
+void dequantize_row(const GroupedRows& rows, std::int64_t row, float* out);
+
 }  // namespace quire

@@ -70,7 +70,8 @@ TEST(GgmlFormat, CodesTimesSuperScalesAreTheScales) {
     const int groups_per_super = rows.super_size / rows.group_size;
     for (std::size_t g = 0; g < rows.scales.size(); ++g) {
       const std::size_t super = g / static_cast<std::size_t>(groups_per_super);
-      ASSERT_EQ(rows.scales[g], f16_to_f32(rows.super_scales[super]) * static_cast<float>(rows.scale_codes[g]));
+      ASSERT_EQ(rows.scales[g],
+                f16_to_f32(rows.super_scales[super]) * static_cast<float>(rows.scale_codes[g]));
       if (!rows.mins.empty()) {
         ASSERT_EQ(rows.mins[g], f16_to_f32(rows.super_mins[super]) * static_cast<float>(rows.min_codes[g]));
       }
@@ -105,6 +106,43 @@ class OneTensor final : public TensorSource {
   std::vector<TensorView> tensors_;
 };
 
+LayerRequest layer(std::string name, std::int64_t n, std::int64_t k) {
+  LayerRequest request;
+  request.name = std::move(name);
+  request.n = n;
+  request.k = k;
+  return request;
+}
+
+// hold_as = bf16 must give each dequantized value rounded to nearest even, for blocks and for floats.
+TEST(Formats, HoldAsRoundsEveryValue) {
+  auto backend = make_backend("ref", {});
+  ASSERT_TRUE(backend.ok());
+  auto cases = read_cases();
+  Case floats;
+  floats.values = {1.00390625f, -3.14159265f, 1e-20f, 65504.0f};
+  floats.tensor.name = "F32";
+  floats.tensor.shape = {2, 2};
+  floats.tensor.data = std::as_bytes(std::span(floats.values));
+  cases.push_back(floats);
+  for (Case& each : cases) {
+    SCOPED_TRACE(each.tensor.name);
+    each.tensor.name = "layer.weight";
+    if (each.bytes.empty()) each.tensor.data = std::as_bytes(std::span(each.values));
+    auto request = layer("layer", each.tensor.shape[0], each.tensor.shape[1]);
+    request.hold_as = DType::kBf16;
+    const std::int32_t swap[] = {1, 0};
+    request.permutation = swap;
+    const auto weight = load_layer(OneTensor(each.tensor), request, **backend);
+    ASSERT_TRUE(weight.ok()) << weight.error().message;
+    std::vector<float> rows(each.values.size());
+    (*backend)->embed(**weight, swap, rows.data());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      ASSERT_EQ(rows[i], bf16_to_f32(f32_to_bf16(each.values[i]))) << i;
+    }
+  }
+}
+
 TEST(Formats, SayWhichTensorIsMissingOrWrong) {
   auto backend = make_backend("ref", {});
   ASSERT_TRUE(backend.ok());
@@ -114,15 +152,15 @@ TEST(Formats, SayWhichTensorIsMissingOrWrong) {
   tensor.shape = {2, 3};
   tensor.data = std::as_bytes(std::span(data));
   const OneTensor source(tensor);
-  const auto missing = load_layer(source, {"blk.1.attn_q", 2, 3, {}}, **backend);
+  const auto missing = load_layer(source, layer("blk.1.attn_q", 2, 3), **backend);
   ASSERT_FALSE(missing.ok());
   EXPECT_NE(missing.error().message.find("blk.1.attn_q.weight"), std::string::npos);
-  const auto wrong = load_layer(source, {"blk.0.attn_q", 3, 2, {}}, **backend);
+  const auto wrong = load_layer(source, layer("blk.0.attn_q", 3, 2), **backend);
   ASSERT_FALSE(wrong.ok());
   EXPECT_NE(wrong.error().message.find("[2, 3]"), std::string::npos);
-  EXPECT_TRUE(load_layer(source, {"blk.0.attn_q", 2, 3, {}}, **backend).ok());
+  EXPECT_TRUE(load_layer(source, layer("blk.0.attn_q", 2, 3), **backend).ok());
   tensor.type = TensorType::kI32;
-  const auto integers = load_layer(OneTensor(tensor), {"blk.0.attn_q", 2, 3, {}}, **backend);
+  const auto integers = load_layer(OneTensor(tensor), layer("blk.0.attn_q", 2, 3), **backend);
   ASSERT_FALSE(integers.ok());
   EXPECT_NE(integers.error().message.find("I32"), std::string::npos);
 }

@@ -73,7 +73,7 @@ void compare_row(const float* logits, std::int64_t vocab, const nlohmann::json& 
 
 int run(int argc, char** argv) {
   CLI::App app{"Compare logits with reference answers"};
-  std::string path, name, golden, compute = "f32", backend_name = "cpu", kv = "auto";
+  std::string path, name, golden, compute = "f32", backend_name = "cpu", kv = "auto", dtype = "auto";
   BackendOptions options;
   std::size_t chunk = 512;
   double max_top5 = 0, max_mean = 0, min_agree = 0;
@@ -84,6 +84,7 @@ int run(int argc, char** argv) {
   app.add_option("--backend", backend_name);
   app.add_option("--isa", options.isa);
   app.add_option("--kv", kv)->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}));
+  app.add_option("--dtype", dtype)->check(CLI::IsMember({"auto", "bf16"}));
   app.add_option("--threads", options.num_threads);
   app.add_option("--chunk", chunk)->check(CLI::PositiveNumber);
   app.add_option("--max-top5", max_top5);
@@ -93,6 +94,8 @@ int run(int argc, char** argv) {
   options.compute = compute == "f32"    ? ComputeMode::kF32
                     : compute == "bf16" ? ComputeMode::kBf16
                                         : ComputeMode::kInt8;
+  LoadOptions load;
+  if (dtype == "bf16") load.weight_dtype = DType::kBf16;
   // The same rule as `quire serve --kv-cache-dtype auto`.
   DType kv_dtype = compute == "f32" ? DType::kF32 : DType::kF16;
   if (kv == "f32") kv_dtype = DType::kF32;
@@ -107,7 +110,7 @@ int run(int argc, char** argv) {
   if (!checkpoint.ok()) return fail(checkpoint.error());
   auto backend = make_backend(backend_name, options);
   if (!backend.ok()) return fail(backend.error());
-  auto model = load_model(**checkpoint, **backend, {});
+  auto model = load_model(**checkpoint, **backend, load);
   if (!model.ok()) return fail(model.error());
   if (auto status = (*model)->allocate_kv(64, 16, kv_dtype); !status.ok()) return fail(status.error());
 
