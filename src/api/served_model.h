@@ -29,7 +29,8 @@ struct ServedModel {
   std::string root;                // the checkpoint's name, without its folder
   Engine* engine = nullptr;
   const Tokenizer* tokenizer = nullptr;
-  const ChatTemplate* chat_template = nullptr;  // null = none: chat requests are refused
+  const ChatTemplate* chat_template = nullptr;  // null = none: chat requests are refused,
+  std::string chat_template_problem;            // with this reason
   std::vector<std::int32_t> eos_ids;
   SamplingDefaults defaults;
   std::int64_t max_model_len = 0;

@@ -89,8 +89,9 @@ Result<PromptTokens> encode_chat(const ChatPrompt& chat, bool add_special_tokens
   }
   if (chat_template == nullptr) {
     return make_error(ErrorCode::kUnsupported,
-                      "This model has no chat template. Use /v1/completions, or start the server with "
-                      "--chat-template.",
+                      fmt::format("{} Use /v1/completions, or start the server with --chat-template.",
+                                  model.chat_template_problem.empty() ? "This model has no chat template."
+                                                                      : model.chat_template_problem),
                       "messages");
   }
   Json context = chat.context;
