@@ -42,6 +42,10 @@ double ProgressLine::rate(std::uint64_t done, Clock::time_point now) {
 void ProgressLine::update(const std::string& what, std::uint64_t done, std::uint64_t total) {
   if (quiet_) return;
   const auto now = Clock::now();
+  if (first_ == Clock::time_point{}) {
+    first_ = now;
+    first_done_ = done;
+  }
   const bool last = done >= total;
   const int tenth = total == 0 ? 0 : static_cast<int>(done * 10 / total);
   if (is_terminal_) {
@@ -58,7 +62,12 @@ void ProgressLine::update(const std::string& what, std::uint64_t done, std::uint
 }
 
 void ProgressLine::draw(const std::string& what, std::uint64_t done, std::uint64_t total) {
-  const double per_second = rate(done, Clock::now());
+  const auto now = Clock::now();
+  double per_second = rate(done, now);
+  if (done >= total && done >= first_done_) {  // at the end, over all of it
+    const double seconds = std::chrono::duration<double>(now - first_).count();
+    per_second = seconds < 0.2 ? 0 : static_cast<double>(done - first_done_) / seconds;
+  }
   std::string right = fmt::format("{:>3}%  {} / {}", total == 0 ? 0 : done * 100 / total, bytes_text(done),
                                   bytes_text(total));
   if (per_second > 0) {

@@ -29,6 +29,8 @@ class ProgressLine {
   int last_tenth_ = -1;
   std::string last_what_;
   Clock::time_point last_drawn_{};
+  Clock::time_point first_{};
+  std::uint64_t first_done_ = 0;
   std::deque<std::pair<Clock::time_point, std::uint64_t>> history_;
 };
 
