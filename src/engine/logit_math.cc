@@ -4,7 +4,9 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <numeric>
 
 namespace quire {
 namespace {
@@ -15,34 +17,51 @@ constexpr std::size_t kLanes = 16;
 constexpr std::size_t kBlock = 4096;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-bool comes_before(const Candidate& a, const Candidate& b) {
-  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-}
+// Four at once, by the vector extension of GCC and Clang: at -O2 neither vectorizes these loops by itself.
+// The scalar and the vector form do the same operations in the same order, so their results are equal.
+constexpr std::size_t kWidth = 4;
+using Floats [[gnu::vector_size(16)]] = float;
+using Ints [[gnu::vector_size(16)]] = std::int32_t;
+using Doubles [[gnu::vector_size(32)]] = double;
 
-inline float exp_inline(float x) {
+template <typename Float, typename Int>
+inline Float exp_of(Float x) {
   // exp(x) = 2^n exp(r): n = round(x / ln 2) by adding 1.5 * 2^23, r = x - n ln 2 in two steps. Polynomial
   // and split of ln 2 as in Cephes' expf (S. L. Moshier, netlib.org/cephes).
   constexpr float kRound = 12582912.0f;
-  const float shifted = x * 1.44269504088896341f + kRound;
-  const float n = shifted - kRound;
-  const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
+  const Float shifted = x * 1.44269504088896341f + kRound;
+  const Float n = shifted - kRound;
+  const Float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+  Float p = r * 1.9875691500e-4f + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
-  const auto exponent = std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(kRound);
-  return p * std::bit_cast<float>((exponent + 127) << 23);
+  const Int exponent = std::bit_cast<Int>(shifted) - std::bit_cast<std::int32_t>(kRound);
+  return p * std::bit_cast<Float>((exponent + 127) << 23);
 }
 
 inline float weight_inline(float logit, const Weighting& weighting) {
   const auto exponent = static_cast<float>((static_cast<double>(logit) - static_cast<double>(weighting.max)) *
                                            weighting.inv_temperature);
   const bool kept = exponent >= weighting.cut;
-  const float weight = exp_inline(kept ? exponent : 0.0f);
+  const float weight = exp_of<float, std::int32_t>(kept ? exponent : 0.0f);
   return kept ? weight : 0.0f;
+}
+
+// weights[0, kWidth) of logits[0, kWidth).
+inline void weights_inline(const float* logits, const Weighting& weighting, float* weights) {
+  constexpr Floats kZeros{};
+  Floats logit;
+  std::memcpy(&logit, logits, sizeof(logit));
+  const Doubles scaled = (__builtin_convertvector(logit, Doubles) - static_cast<double>(weighting.max)) *
+                         weighting.inv_temperature;
+  const Floats exponent = __builtin_convertvector(scaled, Floats);
+  const Ints kept = exponent >= weighting.cut;
+  const Floats weight = exp_of<Floats, Ints>(kept ? exponent : kZeros);
+  const Floats result = kept ? weight : kZeros;
+  std::memcpy(weights, &result, sizeof(result));
 }
 
 // Sum of the lanes in a fixed order.
@@ -58,8 +77,8 @@ double sum_block(std::span<const float> block, const Weighting& weighting) {
   std::size_t i = 0;
   for (; i + kLanes <= block.size(); i += kLanes) {
     std::array<float, kLanes> weights;
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      weights[lane] = weight_inline(block[i + lane], weighting);
+    for (std::size_t lane = 0; lane < kLanes; lane += kWidth) {
+      weights_inline(&block[i + lane], weighting, &weights[lane]);
     }
     for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += static_cast<double>(weights[lane]);
   }
@@ -109,8 +128,12 @@ RowMax find_max(std::span<const float> row) {
   return best;
 }
 
+bool comes_before(const Candidate& a, const Candidate& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+}
+
 float exp_nonpositive(float x) {
-  return exp_inline(x);
+  return exp_of<float, std::int32_t>(x);
 }
 
 float weight_of(float logit, const Weighting& weighting) {
@@ -181,12 +204,15 @@ std::vector<Candidate> select_largest(std::span<const float> row, std::int64_t c
 }
 
 std::int32_t rank_of(std::span<const float> row, std::int32_t id) {
-  const auto at = static_cast<std::size_t>(id);
-  const float value = row[at];
-  std::int32_t rank = 1;
-  for (std::size_t i = 0; i < at; ++i) rank += row[i] >= value ? 1 : 0;
-  for (std::size_t i = at + 1; i < row.size(); ++i) rank += row[i] > value ? 1 : 0;
-  return rank;
+  const float value = row[static_cast<std::size_t>(id)];
+  std::array<std::int32_t, kLanes> lanes{};
+  std::size_t i = 0;
+  for (; i + kLanes <= row.size(); i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += row[i + lane] > value ? 1 : 0;
+  }
+  for (; i < row.size(); ++i) lanes[0] += row[i] > value ? 1 : 0;
+  const auto num_equal_before = std::count(row.begin(), row.begin() + id, value);
+  return std::accumulate(lanes.begin(), lanes.end(), 1 + static_cast<std::int32_t>(num_equal_before));
 }
 
 }  // namespace quire

@@ -37,6 +37,8 @@ struct Candidate {
   float logit = 0;
   std::int32_t id = 0;
 };
+// Descending logit, then ascending id.
+bool comes_before(const Candidate& a, const Candidate& b);
 // The `count` largest logits in descending order; fewer if fewer are above -inf.
 std::vector<Candidate> select_largest(std::span<const float> row, std::int64_t count);
 

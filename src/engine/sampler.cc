@@ -17,9 +17,8 @@ namespace {
 
 // Temperatures up to here are greedy (vLLM's _SAMPLING_EPS, which it compares with <).
 constexpr double kGreedyTemperature = 1e-5;
-// Most distributions reach a usual top_p within so many tokens; otherwise more are sorted.
-constexpr std::int64_t kFirstTopP = 64;
-constexpr std::int64_t kTopPGrowth = 8;
+// Most distributions reach a usual top_p within so many tokens, which are then simply sorted.
+constexpr std::size_t kSortedTopP = 512;
 
 bool is_greedy(const SamplingParams& params) {
   return params.temperature <= kGreedyTemperature || params.top_k == 1 || params.top_p <= 0;
@@ -34,7 +33,7 @@ Weighting weighting_of(const SamplingParams& params, float max) {
   return weighting;
 }
 
-double add_weights(const std::vector<Candidate>& candidates, const Weighting& weighting) {
+double add_weights(std::span<const Candidate> candidates, const Weighting& weighting) {
   double sum = 0;
   for (const Candidate& candidate : candidates)
     sum += static_cast<double>(weight_of(candidate.logit, weighting));
@@ -42,8 +41,7 @@ double add_weights(const std::vector<Candidate>& candidates, const Weighting& we
 }
 
 // How many of the first candidates are needed for `mass`; 0 if all together have less.
-std::size_t count_for_mass(const std::vector<Candidate>& candidates, const Weighting& weighting,
-                           double mass) {
+std::size_t count_for_mass(std::span<const Candidate> candidates, const Weighting& weighting, double mass) {
   double sum = 0;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     sum += static_cast<double>(weight_of(candidates[i].logit, weighting));
@@ -52,17 +50,46 @@ std::size_t count_for_mass(const std::vector<Candidate>& candidates, const Weigh
   return 0;
 }
 
-// The smallest set of most likely tokens whose weights reach top_p of the whole row. Exact: when the first
-// few do not suffice, more of the row is sorted, in the end all of it.
+// Orders `candidates` so far that its first ones are the most likely that together reach `mass`, and drops
+// the rest: a search that halves the range in which the last one kept must lie, in linear time on average.
+// Their order is a function of the row, as everything here.
+void keep_mass(std::vector<Candidate>& candidates, const Weighting& weighting, double mass) {
+  std::size_t first = 0;  // all before it are kept; they weigh `before`
+  std::size_t last = candidates.size();
+  double before = 0;
+  const auto at = [&](std::size_t i) { return candidates.begin() + static_cast<std::ptrdiff_t>(i); };
+  while (last - first > kSortedTopP) {
+    const std::size_t middle = first + (last - first) / 2;
+    std::nth_element(at(first), at(middle), at(last), comes_before);
+    const double half = add_weights(std::span(candidates).subspan(first, middle - first), weighting);
+    if (before + half >= mass) {
+      last = middle;
+    } else {
+      before += half;
+      first = middle;
+    }
+  }
+  std::sort(at(first), at(last), comes_before);
+  const auto range = std::span(candidates).subspan(first, last - first);
+  const std::size_t num_kept = count_for_mass(range, weighting, mass - before);
+  // Rounding may leave the sum of all of them just below the mass.
+  candidates.resize(num_kept > 0 ? first + num_kept : last);
+}
+
+// The smallest set of most likely tokens whose weights reach top_p of the whole row.
 std::vector<Candidate> select_mass(std::span<const float> row, const Weighting& weighting, double top_p) {
   const double mass = top_p * sum_weights(row, weighting);
-  for (std::int64_t count = kFirstTopP;; count *= kTopPGrowth) {
-    std::vector<Candidate> candidates = select_largest(row, count);
-    const std::size_t num_kept = count_for_mass(candidates, weighting, mass);
-    if (num_kept > 0) candidates.resize(num_kept);
-    // Rounding may leave the sum of all of them just below the mass.
-    if (num_kept > 0 || count >= static_cast<std::int64_t>(row.size())) return candidates;
+  std::vector<Candidate> candidates = select_largest(row, kSortedTopP);
+  if (const std::size_t num_kept = count_for_mass(candidates, weighting, mass); num_kept > 0) {
+    candidates.resize(num_kept);
+    return candidates;
   }
+  candidates.clear();
+  for (std::size_t id = 0; id < row.size(); ++id) {
+    if (weight_of(row[id], weighting) > 0) candidates.push_back({row[id], static_cast<std::int32_t>(id)});
+  }
+  keep_mass(candidates, weighting, mass);
+  return candidates;
 }
 
 std::int32_t draw(const std::vector<Candidate>& candidates, const Weighting& weighting, double uniform) {

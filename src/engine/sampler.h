@@ -7,7 +7,8 @@
 //   2. masks, bias and penalties (logit_adjust.h)
 //   3. greedy if temperature <= 1e-5, top_k = 1 or top_p = 0: the largest logit, lowest id first
 //   4. temperature; min_p; top_k; top_p: what remains is renormalized after each
-//   5. a draw by inverse cumulative distribution: in order of id, or of descending logit after top_k or top_p
+//   5. a draw by inverse cumulative distribution: in order of id, or after top_k or top_p in the order
+//      in which those leave the tokens (descending logit, but for a top_p that keeps more than 512)
 #pragma once
 
 #include <cstdint>

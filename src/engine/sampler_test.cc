@@ -142,6 +142,27 @@ TEST(LogitMath, ExponentialIsAccurate) {
   EXPECT_LT(worst, 2e-7);
 }
 
+TEST(LogitMath, SumsAgreeWithSingleWeights) {
+  for (const std::size_t size : {1, 3, 16, 19, 4096, 9000}) {
+    const std::vector<float> row = random_logits(size, size, 60);
+    for (const double temperature : {0.02, 0.7, 1.0, 3.0}) {
+      for (const float cut : {Weighting::kMinExponent, -2.0f}) {
+        const Weighting weighting{find_max(row).value, 1 / temperature, cut};
+        double sum = 0;
+        for (const float logit : row) {
+          const double exponent = (static_cast<double>(logit) - weighting.max) / temperature;
+          const auto weight = static_cast<double>(weight_of(logit, weighting));
+          if (std::abs(exponent - cut) > 1e-4) {
+            EXPECT_NEAR(weight, exponent >= cut ? std::exp(exponent) : 0, 1e-5 * weight);
+          }
+          sum += weight;
+        }
+        EXPECT_NEAR(sum_weights(row, weighting), sum, 1e-13 * sum);  // the order differs, the terms do not
+      }
+    }
+  }
+}
+
 TEST(LogitMath, MaximumOverOddSizes) {
   for (const std::size_t size : {1, 2, 15, 16, 17, 4095, 4096, 4097, 10000}) {
     std::vector<float> row = random_logits(size, size, 10);
