@@ -24,6 +24,13 @@ struct Arguments {
     bind_to(function, names.data(), N, num_required, bound.data());
     return bound;
   }
+  // For Python's methods whose parameters have no names.
+  template <std::size_t N>
+  std::array<const Value*, N> bind_positional(const char* function, const std::array<const char*, N>& names,
+                                              std::size_t num_required = 0) const {
+    if (!named.empty()) fail(std::string("TypeError: ") + function + "() takes no keyword arguments");
+    return bind(function, names, num_required);
+  }
   void bind_none(const char* function) const { bind_to(function, nullptr, 0, 0, nullptr); }
 
  private:

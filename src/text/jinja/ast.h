@@ -231,7 +231,6 @@ struct MacroDef {
   };
   std::vector<Parameter> parameters;
   bool uses_varargs = false, uses_kwargs = false, uses_caller = false;
-  bool has_caller_parameter = false;
   Body body;
 };
 struct MacroStmt : StmtOf<StmtKind::kMacro> {

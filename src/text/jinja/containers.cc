@@ -12,7 +12,7 @@ namespace quire::jinja {
 namespace {
 
 Value list_index(Interpreter& in, const Value& self, const Arguments& args) {
-  const auto bound = args.bind<3>("index", {"value", "start", "stop"}, 1);
+  const auto bound = args.bind_positional<3>("index", {"value", "start", "stop"}, 1);
   const auto length = static_cast<std::int64_t>(self.items().size());
   const auto resolve = [&](const Value* value, std::int64_t otherwise) {
     if (value == nullptr) return otherwise;
@@ -29,7 +29,7 @@ Value list_index(Interpreter& in, const Value& self, const Arguments& args) {
 }
 
 Value list_count(Interpreter& in, const Value& self, const Arguments& args) {
-  const auto bound = args.bind<1>("count", {"value"}, 1);
+  const auto bound = args.bind_positional<1>("count", {"value"}, 1);
   std::int64_t count = 0;
   for (const Value& item : self.items()) {
     in.runtime().step();
@@ -50,13 +50,13 @@ Value dict_view(Interpreter& in, const Value& self, const Arguments& args) {
 }
 
 Value dict_get(Interpreter& in, const Value& self, const Arguments& args) {
-  const auto bound = args.bind<2>("get", {"key", "default"}, 1);
+  const auto bound = args.bind_positional<2>("get", {"key", "default"}, 1);
   if (const Value* found = self.dict().find(in.runtime(), *bound[0])) return *found;
   return bound[1] == nullptr ? Value::none() : *bound[1];
 }
 
 Value dict_fromkeys(Interpreter& in, const Value&, const Arguments& args) {
-  const auto bound = args.bind<2>("fromkeys", {"iterable", "value"}, 1);
+  const auto bound = args.bind_positional<2>("fromkeys", {"iterable", "value"}, 1);
   const Ref<DictObject> dict = new_dict(in.runtime());
   for (Value& key : iterate(in.runtime(), *bound[0])) {
     in.runtime().step();

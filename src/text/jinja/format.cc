@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 
 #include <fmt/core.h>
 
@@ -305,11 +306,13 @@ Spec parse_spec(Runtime& runtime, const TrustText& text) {
   const auto is_align = [](char c) { return c == '<' || c == '>' || c == '=' || c == '^'; };
   const auto limit = static_cast<std::int64_t>(runtime.limits().max_output_bytes);
   std::size_t at = 0;
+  bool has_fill = false;
   if (!view.empty()) {
     std::size_t after_first = 0;
     next_code_point(view, after_first);
     if (after_first < view.size() && is_align(view[after_first])) {
       spec.fill = text.substr(0, after_first);
+      has_fill = true;
       spec.align = view[after_first];
       at = after_first + 1;
     } else if (is_align(view[0])) {
@@ -325,10 +328,7 @@ Spec parse_spec(Runtime& runtime, const TrustText& text) {
   if (accept("0")) {
     ++at;
     spec.zero = true;
-    if (spec.align == 0) {
-      spec.align = '=';
-      spec.fill = TrustText("0", true);
-    }
+    if (!has_fill) spec.fill = TrustText("0", true);
   }
   spec.width = read_number(view, at, limit);
   if (accept(",_")) spec.grouping = view[at++];
@@ -343,7 +343,7 @@ Spec parse_spec(Runtime& runtime, const TrustText& text) {
 }
 
 TrustText pad_number(Runtime& runtime, const Spec& spec, const std::string& sign, const std::string& digits) {
-  if (spec.align == '=') {
+  if (spec.align == '=' || (spec.align == 0 && spec.zero)) {
     TrustText out(sign, true);
     out.append(pad_text(runtime, TrustText(digits, true), spec.width - static_cast<std::int64_t>(sign.size()),
                         spec.fill, true, false));
@@ -361,14 +361,23 @@ TrustText pad_number(Runtime& runtime, const Spec& spec, const std::string& sign
   return pad_text(runtime, TrustText(sign + digits, true), spec.width, spec.fill, align == '>', align == '<');
 }
 
+// Without a type: as many digits as the precision says, an exponent where fewer than one digit would be left
+// behind the point.
 std::string general_float(double d, std::int64_t precision) {
-  // No type: like 'g' with enough digits to tell the value, but with at least one behind the point.
   if (precision < 0 || !std::isfinite(d)) return float_repr(d);
-  std::string text =
-      c_format(d, 'g', static_cast<int>(std::clamp<std::int64_t>(precision, 1, kMaxPrecision)), false);
-  const int exponent = d == 0 ? 0 : static_cast<int>(std::floor(std::log10(std::fabs(d))));
-  if (text.find_first_of(".e") == std::string::npos && exponent < precision - 1) text += ".0";
-  return text;
+  const int digits = static_cast<int>(std::clamp<std::int64_t>(precision, 1, kMaxPrecision));
+  std::string text = c_format(d, 'e', digits - 1, false);
+  const std::size_t e = text.find('e');
+  const int exponent = std::atoi(text.c_str() + e + 1);
+  const auto drop_zeros = [](std::string number) {
+    if (number.find('.') == std::string::npos) return number;
+    number.erase(number.find_last_not_of('0') + 1);
+    if (number.back() == '.') number.pop_back();
+    return number;
+  };
+  if (exponent < -4 || exponent >= digits - 1) return drop_zeros(text.substr(0, e)) + text.substr(e);
+  text = drop_zeros(c_format(d, 'f', digits - 1 - exponent, false));
+  return text.find('.') == std::string::npos ? text + ".0" : text;
 }
 
 TrustText format_number(Runtime& runtime, const Value& value, Spec spec) {
@@ -461,7 +470,6 @@ Value field_value(Interpreter& interpreter, std::string_view name, const Argumen
     } else {
       fail("ValueError: only '.' or '[' may follow ']' in a format field");
     }
-    require_defined(value);
   }
   return value;
 }
@@ -543,9 +551,7 @@ TrustText format_value(Interpreter& interpreter, const Value& value, const Trust
   }
   if (spec.type != 0 && spec.type != 's')
     fail(fmt::format("ValueError: unknown format code '{}' for 'str'", spec.type));
-  if (spec.align == '=' && !spec.zero)
-    fail("ValueError: '=' alignment not allowed in string format specifier");
-  if (spec.align == '=') spec.align = '<';
+  if (spec.align == '=') fail("ValueError: '=' alignment not allowed in string format specifier");
   TrustText text = value.text();
   if (spec.precision >= 0 && spec.precision < static_cast<std::int64_t>(text.size())) {
     text = text.substr(0, code_point_offset(text.view(), static_cast<std::size_t>(spec.precision)));

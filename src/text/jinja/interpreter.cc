@@ -221,9 +221,8 @@ void Interpreter::run_for(const ForStmt& stmt, const Ref<Scope>& scope, const Va
   runtime_.charge(held);
   loop->charged += held;
   const Value loop_value(loop.get());
-  bool any = false;
+  bool completed = false;  // an iteration that a break or a continue ended does not count, as in jinja2
   while (loop_peek(*loop)) {
-    any = true;
     loop->advance();
     runtime_.step();
     const Ref<Scope> inner = new_scope(scope);
@@ -231,9 +230,10 @@ void Interpreter::run_for(const ForStmt& stmt, const Ref<Scope>& scope, const Va
     assign(stmt.target, loop->accepted[loop->next - 1], inner);
     const Flow flow = run_body(stmt.body, inner);
     line_ = stmt.line;
+    completed |= flow == Flow::kNormal;
     if (flow == Flow::kBreak) break;
   }
-  if (!any) run_body(stmt.otherwise, new_scope(scope));
+  if (!completed) run_body(stmt.otherwise, new_scope(scope));
 }
 
 Value Interpreter::run_recursive_loop(LoopObject& loop, const Value& iterable) {

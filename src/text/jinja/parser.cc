@@ -202,7 +202,7 @@ std::unique_ptr<Stmt> Parser::parse_if() {
 
 std::unique_ptr<Stmt> Parser::parse_for() {
   auto stmt = std::make_unique<ForStmt>(current().line);
-  const int line = current().line;
+  const int num_loop_stores = num_loop_stores_;
   stmt->target = parse_target(false);
   if (!skip_name("in")) fail_here(fmt::format("expected 'in', got {}", describe_current()));
   stmt->iterable = parse_tuple(false, false, "recursive");
@@ -211,13 +211,6 @@ std::unique_ptr<Stmt> Parser::parse_for() {
   stmt->recursive = skip_name("recursive");
   expect_block_end();
   const auto loop = static_cast<std::size_t>(ast_->loop_symbol);
-  const auto check_target = [&](const Target& target, auto& self) -> void {
-    if (target.kind == Target::Kind::kName && target.symbol == ast_->loop_symbol) {
-      fail_at(line, "cannot assign to the special variable 'loop' in a for");
-    }
-    for (const Target& item : target.items) self(item, self);
-  };
-  check_target(stmt->target, check_target);
   const std::int64_t reads = num_reads_[loop];
   ++num_loops_;
   stmt->body = parse_body({"else", "endfor"});
@@ -228,6 +221,8 @@ std::unique_ptr<Stmt> Parser::parse_for() {
     stmt->otherwise = parse_body({"endfor"});
     expect_name();
   }
+  if (num_loop_stores_ > num_loop_stores)
+    fail_at(stmt->line, "the variable 'loop' of a for cannot be assigned");
   return stmt;
 }
 
@@ -256,7 +251,9 @@ void Parser::parse_signature(MacroDef& macro) {
     if (!macro.parameters.empty()) {
       expect_op(",");
     }
+    const int num_loop_stores = num_loop_stores_;
     Target target = parse_single_target(false);
+    num_loop_stores_ = num_loop_stores;
     if (target.kind != Target::Kind::kName) fail_here("a macro's parameter must be a name");
     MacroDef::Parameter parameter;
     parameter.symbol = target.symbol;
@@ -265,7 +262,6 @@ void Parser::parse_signature(MacroDef& macro) {
     for (const auto& other : macro.parameters) {
       if (other.symbol == parameter.symbol) fail_here(fmt::format("duplicate parameter '{}'", name));
     }
-    macro.has_caller_parameter |= name == "caller";
     if (skip_op("=")) {
       parameter.default_value = parse_expression();
     } else if (!macro.parameters.empty() && macro.parameters.back().default_value != nullptr) {
@@ -290,6 +286,12 @@ void Parser::parse_macro_body(MacroDef& macro, std::string_view end_name) {
     return std::any_of(macro.parameters.begin(), macro.parameters.end(),
                        [s](const MacroDef::Parameter& parameter) { return parameter.symbol == s; });
   };
+  for (const MacroDef::Parameter& parameter : macro.parameters) {
+    if (parameter.symbol == ast_->caller_symbol && parameter.default_value == nullptr &&
+        reads_of(ast_->caller_symbol) > caller) {
+      fail_here("the parameter 'caller' needs a default");
+    }
+  }
   macro.uses_varargs = reads_of(ast_->varargs_symbol) > varargs && !has_parameter(ast_->varargs_symbol);
   macro.uses_kwargs = reads_of(ast_->kwargs_symbol) > kwargs && !has_parameter(ast_->kwargs_symbol);
   macro.uses_caller = reads_of(ast_->caller_symbol) > caller && !has_parameter(ast_->caller_symbol);
@@ -338,7 +340,9 @@ std::unique_ptr<Stmt> Parser::parse_with() {
   auto stmt = std::make_unique<WithStmt>(current().line);
   while (!at_type(TokenType::kBlockEnd)) {
     if (!stmt->assignments.empty()) expect_op(",");
+    const int num_loop_stores = num_loop_stores_;
     Target target = parse_target(false);
+    num_loop_stores_ = num_loop_stores;  // a new variable, not an assignment
     expect_op("=");
     stmt->assignments.emplace_back(std::move(target), parse_expression());
   }
@@ -396,6 +400,7 @@ Target Parser::parse_single_target(bool with_namespace) {
     fail_here(fmt::format("cannot assign to '{}'", name));
   }
   target.symbol = symbol(name);
+  num_loop_stores_ += name == "loop" ? 1 : 0;
   if (with_namespace && skip_op(".")) {
     target.kind = Target::Kind::kNamespaceAttribute;
     target.attribute = literal(expect_name());

@@ -116,6 +116,7 @@ class Parser {
   std::size_t position_ = 0;
   int depth_ = 0;
   int num_loops_ = 0;                 // enclosing for loops of the current macro or template
+  int num_loop_stores_ = 0;           // assignments to a variable named loop
   bool soft_ = false;                 // in a branch: unknown filters are errors only when reached
   std::vector<std::string> unknown_;  // messages about filters and tests outside of branches
   std::unique_ptr<Ast> ast_;

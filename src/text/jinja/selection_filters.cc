@@ -45,9 +45,7 @@ Value map(Interpreter& in, const Value& v, const Arguments& args) {
     if (attribute == nullptr) fail("map() requires a filter argument");
     for (const Value& item : iterate_or_fail(in, v)) {
       in.runtime().step();
-      Value value = attribute_of(in, item, *attribute);
-      if (value.is_undefined() && otherwise != nullptr) value = *otherwise;
-      out.push_back(std::move(value));
+      out.push_back(attribute_of(in, item, *attribute, otherwise));
     }
     return make_iterator(in.runtime(), std::move(out));
   }
@@ -95,8 +93,7 @@ Value groupby(Interpreter& in, const Value& v, const Arguments& args) {
   };
   std::vector<Entry> entries;
   for (Value& item : iterate_or_fail(in, v)) {
-    Value original = attribute_of(in, item, *bound[0]);
-    if (original.is_undefined() && bound[1] != nullptr) original = *bound[1];
+    Value original = attribute_of(in, item, *bound[0], bound[1]);
     Value key = case_sensitive ? original : fold_case(in, original);
     entries.push_back({std::move(key), std::move(original), std::move(item)});
   }

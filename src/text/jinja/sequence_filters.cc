@@ -9,9 +9,12 @@
 
 namespace quire::jinja {
 
-Value attribute_of(Interpreter& in, const Value& item, const Value& path) {
-  if (path.is_integral()) return get_item(in, item, path);
-  if (!path.is_string()) return get_item(in, item, path);
+Value attribute_of(Interpreter& in, const Value& item, const Value& path, const Value* otherwise) {
+  const auto step = [&](const Value& object, const Value& key) {
+    Value value = get_item(in, object, key);
+    return value.is_undefined() && otherwise != nullptr && !otherwise->is_none() ? *otherwise : value;
+  };
+  if (!path.is_string()) return step(item, path);
   Value value = item;
   const std::string_view view = path.bytes();
   for (std::size_t begin = 0; begin <= view.size();) {
@@ -19,7 +22,8 @@ Value attribute_of(Interpreter& in, const Value& item, const Value& path) {
     const std::string_view part = view.substr(begin, end - begin);
     bool ok = !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
     const std::int64_t index = ok ? parse_integer(part, 10, &ok) : 0;
-    value = get_item(in, value, ok ? Value::integer(index) : make_string(in.runtime(), part));
+    value =
+        step(value, ok ? Value::integer(index) : make_string(in.runtime(), path.text().substr(begin, end)));
     begin = end + 1;
   }
   return value;

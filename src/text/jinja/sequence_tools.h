@@ -8,7 +8,9 @@
 namespace quire::jinja {
 
 // item.a.b for the path "a.b"; parts of digits are indices.
-Value attribute_of(Interpreter& interpreter, const Value& item, const Value& path);
+// otherwise: what stands for an undefined part, if given.
+Value attribute_of(Interpreter& interpreter, const Value& item, const Value& path,
+                   const Value* otherwise = nullptr);
 // Strings in lower case, other values as they are: jinja2 sorts and compares without case by default.
 Value fold_case(Interpreter& interpreter, const Value& value);
 std::vector<Value> iterate_or_fail(Interpreter& interpreter, const Value& value);

@@ -20,13 +20,13 @@ Value case_method(Interpreter& in, const Value& self, const Arguments& args) {
 
 template <Strip where>
 Value strip_method(Interpreter& in, const Value& self, const Arguments& args) {
-  const auto bound = args.bind<1>("strip", {"chars"});
+  const auto bound = args.bind_positional<1>("strip", {"chars"});
   return like(in, self, strip_text(in.runtime(), self.text(), bound[0], where));
 }
 
 template <bool left, bool right>
 Value pad_method(Interpreter& in, const Value& self, const Arguments& args) {
-  const auto bound = args.bind<2>("just", {"width", "fillchar"}, 1);
+  const auto bound = args.bind_positional<2>("just", {"width", "fillchar"}, 1);
   TrustText fill(" ", true);
   if (bound[1] != nullptr) {
     if (!bound[1]->is_string() || bound[1]->string().num_chars != 1) {
@@ -39,7 +39,7 @@ Value pad_method(Interpreter& in, const Value& self, const Arguments& args) {
 }
 
 Value zfill(Interpreter& in, const Value& self, const Arguments& args) {
-  const auto bound = args.bind<1>("zfill", {"width"}, 1);
+  const auto bound = args.bind_positional<1>("zfill", {"width"}, 1);
   const TrustText& text = self.text();
   const bool sign = !text.empty() && (text.view()[0] == '+' || text.view()[0] == '-');
   const std::int64_t width = index_value(*bound[0], "width");

@@ -48,7 +48,7 @@ std::vector<TrustText> split_at_spaces(Runtime& runtime, const TrustText& text, 
   skip_spaces();
   while (at < text.size()) {
     if (max_splits-- == 0) {
-      parts.push_back(strip_text(runtime, text.substr(at, text.size()), nullptr, Strip::kRight));
+      parts.push_back(text.substr(at, text.size()));
       break;
     }
     const std::size_t begin = at;
@@ -79,13 +79,7 @@ std::vector<TrustText> split_at_spaces_from_right(const TrustText& text, std::in
   while (end > 0) {
     std::size_t begin = end;
     if (max_splits-- == 0) {
-      begin = 0;
-      while (begin < end) {
-        std::size_t next = begin;
-        if (!is_space(next_code_point(text.view(), next))) break;
-        begin = next;
-      }
-      parts.push_back(text.substr(begin, end));
+      parts.push_back(text.substr(0, end));
       break;
     }
     while (begin > 0) {
@@ -158,7 +152,7 @@ Value splitlines(Interpreter& in, const Value& self, const Arguments& args) {
 
 template <bool from_right>
 Value partition(Interpreter& in, const Value& self, const Arguments& args) {
-  const auto bound = args.bind<1>("partition", {"sep"}, 1);
+  const auto bound = args.bind_positional<1>("partition", {"sep"}, 1);
   const TrustText& separator = separator_argument(*bound[0]);
   const TrustText& text = self.text();
   in.runtime().work(text.size());
@@ -198,7 +192,7 @@ enum class Search { kFind, kRfind, kIndex, kRindex };
 
 template <Search how>
 Value find(Interpreter& in, const Value& self, const Arguments& args) {
-  const auto bound = args.bind<3>("find", {"sub", "start", "end"}, 1);
+  const auto bound = args.bind_positional<3>("find", {"sub", "start", "end"}, 1);
   const std::string_view needle = string_argument(*bound[0], "the substring").view();
   in.runtime().work(self.text().size());
   std::size_t begin = 0;
@@ -217,7 +211,7 @@ Value find(Interpreter& in, const Value& self, const Arguments& args) {
 }
 
 Value count(Interpreter& in, const Value& self, const Arguments& args) {
-  const auto bound = args.bind<3>("count", {"sub", "start", "end"}, 1);
+  const auto bound = args.bind_positional<3>("count", {"sub", "start", "end"}, 1);
   const std::string_view needle = string_argument(*bound[0], "the substring").view();
   in.runtime().work(self.text().size());
   std::size_t begin = 0;
@@ -235,7 +229,8 @@ Value count(Interpreter& in, const Value& self, const Arguments& args) {
 
 template <bool at_start>
 Value has_affix(Interpreter&, const Value& self, const Arguments& args) {
-  const auto bound = args.bind<3>(at_start ? "startswith" : "endswith", {"prefix", "start", "end"}, 1);
+  const auto bound =
+      args.bind_positional<3>(at_start ? "startswith" : "endswith", {"prefix", "start", "end"}, 1);
   std::vector<Value> affixes;
   if (bound[0]->is(Kind::kTuple)) {
     affixes = bound[0]->items();
@@ -259,7 +254,7 @@ Value has_affix(Interpreter&, const Value& self, const Arguments& args) {
 
 template <bool prefix>
 Value remove_affix(Interpreter& in, const Value& self, const Arguments& args) {
-  const auto bound = args.bind<1>("removeaffix", {"affix"}, 1);
+  const auto bound = args.bind_positional<1>("removeaffix", {"affix"}, 1);
   const std::string_view affix = string_argument(*bound[0], "the affix").view();
   const TrustText& text = self.text();
   if (prefix && text.view().substr(0, affix.size()) == affix) {
@@ -273,7 +268,7 @@ Value remove_affix(Interpreter& in, const Value& self, const Arguments& args) {
 }
 
 Value replace(Interpreter& in, const Value& self, const Arguments& args) {
-  const auto bound = args.bind<3>("replace", {"old", "new", "count"}, 2);
+  const auto bound = args.bind_positional<3>("replace", {"old", "new", "count"}, 2);
   const std::int64_t max_count = bound[2] == nullptr ? -1 : index_value(*bound[2], "count");
   return like(in, self,
               replace_text(in.runtime(), self.text(), string_argument(*bound[0], "replace() argument 1"),
@@ -281,7 +276,7 @@ Value replace(Interpreter& in, const Value& self, const Arguments& args) {
 }
 
 Value join(Interpreter& in, const Value& self, const Arguments& args) {
-  const auto bound = args.bind<1>("join", {"iterable"}, 1);
+  const auto bound = args.bind_positional<1>("join", {"iterable"}, 1);
   if (!is_iterable(*bound[0])) {
     fail(fmt::format("TypeError: can only join an iterable, not {}", type_name(*bound[0])));
   }
@@ -300,7 +295,7 @@ Value format(Interpreter& in, const Value& self, const Arguments& args) {
 }
 
 Value format_map(Interpreter& in, const Value& self, const Arguments& args) {
-  const auto bound = args.bind<1>("format_map", {"mapping"}, 1);
+  const auto bound = args.bind_positional<1>("format_map", {"mapping"}, 1);
   if (!bound[0]->is(Kind::kDict)) fail("TypeError: format_map() takes a mapping");
   Arguments named;
   for (const auto& [key, value] : bound[0]->dict().entries) {
