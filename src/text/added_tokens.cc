@@ -74,11 +74,6 @@ constexpr std::string_view kOtherMarkers[] = {
     "<sop>",
 };
 
-bool is_word_char(char32_t code) {
-  const std::uint16_t classes = char_class(code);
-  return (classes & (kLetter | kMark | kDecimal)) != 0 || code == '_';
-}
-
 // The character that ends at end (> 0).
 char32_t char_before(std::string_view text, std::size_t end) {
   std::size_t pos = end - 1;

@@ -220,12 +220,12 @@ class BertNormalizer : public Normalizer {
  private:
   void clean(char32_t code, std::string& out) const {
     if (options_.clean_text) {
-      const bool blank = code == '\t' || code == '\n' || code == '\r' || is_white_space(code);
-      if (blank) {
+      const bool blank = code == '\t' || code == '\n' || code == '\r';
+      if (!blank && (code == kReplacementChar || (char_class(code) & kOther))) return;
+      if (blank || is_white_space(code)) {
         out.push_back(' ');
         return;
       }
-      if (code == 0 || code == kReplacementChar || (char_class(code) & kOther)) return;
     }
     const bool apart = options_.handle_chinese_chars && is_cjk_ideograph(code);
     if (apart) out.push_back(' ');

@@ -302,8 +302,9 @@ PreTokenStepPtr make_whitespace_split() {
   return std::make_shared<CharSplit>(is_white_space, SplitBehavior::kRemoved);
 }
 PreTokenStepPtr make_word_split() {
-  // invert: what matches is kept, the rest (white space) is dropped.
-  return make_regex_split(Regex::must_compile(R"(\w+|[^\w\s]+)"), SplitBehavior::kRemoved, true);
+  // The runs of word characters and of the others; white space is dropped.
+  return make_sequence_step(
+      {make_whitespace_split(), std::make_shared<CharSplit>(is_word_char, SplitBehavior::kContiguous)});
 }
 PreTokenStepPtr make_bert_split() {
   return make_sequence_step({make_whitespace_split(), make_punctuation_split(SplitBehavior::kIsolated)});

@@ -22,9 +22,8 @@ constexpr std::size_t kJitStackBytes = 8u << 20;
 constexpr char kSpaceSet[] =
     R"(\x{09}-\x{0d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
-// \w as Oniguruma and Rust have it (alphabetic, marks, decimal digits, connectors, joiners): PCRE2's has
-// neither marks nor connectors.
-constexpr char kWordSet[] = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200c}\x{200d}\x{24b6}-\x{24e9})";
+// \w as Oniguruma has it: PCRE2's has neither marks nor connectors.
+constexpr char kWordSet[] = R"(\p{L}\p{M}\p{N}\p{Pc}\x{24b6}-\x{24e9})";
 
 struct JitStack {
   pcre2_jit_stack* stack = pcre2_jit_stack_create(32 << 10, kJitStackBytes, nullptr);

@@ -68,8 +68,12 @@ std::string TokenDecoder::bytes(std::string_view piece, bool literal, bool at_st
         break;
       case DecoderStep::Kind::kMetaspace:
         if (literal || is_byte) break;
-        if (at_start && step.strip && text.compare(0, step.from.size(), step.from) == 0) {
-          text.erase(0, step.from.size());
+        if (at_start && step.strip) {
+          for (int i = 0; i < step.count; ++i) {
+            const std::size_t hit = text.find(step.from);
+            if (hit == std::string::npos || (step.count == 1 && hit != 0)) break;
+            text.erase(hit, step.from.size());
+          }
         }
         replace_all(text, step.from, " ");
         break;

@@ -17,7 +17,7 @@ struct DecoderStep {
     kByteLevel,     // characters of the byte alphabet are bytes
     kByteFallback,  // <0xHH> is a byte
     kReplace,       // `from` (or the pattern) becomes `to`
-    kMetaspace,     // `from` is a space; at the beginning of a text, if strip, it is dropped
+    kMetaspace,     // `from` is a space; at the beginning of a text, if strip, the first `count` go
     kStrip,         // up to `count` times `from` is dropped at the beginning of a text (strip: of each token)
     kWordPiece,     // a token without the prefix `from` gets a space before it, except at the beginning
     kBpeSuffix,     // the suffix `from` is a space

@@ -264,6 +264,7 @@ class GgufTokenizerLoader {
     DecoderStep mark{.kind = DecoderStep::Kind::kMetaspace};
     mark.from = kSpaceMark;
     mark.strip = strip;
+    mark.count = 1;
     parts_.decoder = TokenDecoder({{.kind = DecoderStep::Kind::kByteFallback}, mark});
   }
 
@@ -320,6 +321,7 @@ class GgufTokenizerLoader {
       step.kind = DecoderStep::Kind::kMetaspace;
       step.from = kSpaceMark;
       step.strip = true;
+      step.count = 1;
     } else {
       step.kind = DecoderStep::Kind::kWordPiece;
       step.from = "##";

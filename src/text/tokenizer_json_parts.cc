@@ -1,6 +1,7 @@
 #include "text/tokenizer_json_parts.h"
 
 #include <algorithm>
+#include <climits>
 
 #include <fmt/core.h>
 
@@ -319,6 +320,7 @@ Status add_decoder(const json& config, const std::string& path, bool& fused, std
     QUIRE_TRY(const std::string scheme,
               json_string(config, "prepend_scheme", legacy_prefix ? "always" : "never", path));
     step.strip = scheme != "never";
+    step.count = INT_MAX;  // tokenizers drops every mark of the first token
   } else if (type == "Replace") {
     step.kind = DecoderStep::Kind::kReplace;
     QUIRE_TRY(Pattern pattern, pattern_from_json(config, path, true));

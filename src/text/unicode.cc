@@ -47,6 +47,8 @@ std::uint16_t classify(char32_t code) {
     case UTF8PROC_CATEGORY_ZL:
     case UTF8PROC_CATEGORY_ZP:
       return kSpace;
+    case UTF8PROC_CATEGORY_CN:
+      return 0;
     default:
       return kOther;
   }
@@ -65,6 +67,13 @@ std::unique_ptr<std::uint16_t[]> build_table() {
 const std::uint16_t* char_classes() {
   static const std::unique_ptr<std::uint16_t[]> table = build_table();
   return table.get();
+}
+
+bool is_word_char(char32_t code) {
+  if (char_class(code) & (kLetter | kMark | kDecimal)) return true;
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(code));
+  return category == UTF8PROC_CATEGORY_PC || category == UTF8PROC_CATEGORY_NL || code == 0x200c ||
+         code == 0x200d || (code >= 0x24b6 && code <= 0x24e9);
 }
 
 bool is_punctuation(char32_t code) {

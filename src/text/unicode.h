@@ -14,7 +14,7 @@ enum CharClass : std::uint16_t {
   kPunctuation = 8,   // \p{P}
   kSymbol = 16,       // \p{S}
   kSpace = 32,        // White_Space (what \s means to Oniguruma and to Rust; PCRE2's adds U+180E)
-  kOther = 64,        // \p{C}
+  kOther = 64,        // \p{Cc} \p{Cf} \p{Cs} \p{Co}, not what is unassigned
   kNonspacing = 128,  // \p{Mn}
   kUpperLike = 256,   // \p{Lu} \p{Lt} \p{Lm} \p{Lo} \p{M}
   kLowerLike = 512,   // \p{Ll} \p{Lm} \p{Lo} \p{M}
@@ -30,6 +30,8 @@ inline std::uint16_t char_class(char32_t code) {
 inline bool is_white_space(char32_t code) {
   return (char_class(code) & kSpace) != 0;
 }
+// \w as Rust's regex crate has it: alphabetic, marks, decimal digits, connectors, joiners.
+bool is_word_char(char32_t code);
 // ASCII punctuation and symbols, and \p{P}.
 bool is_punctuation(char32_t code);
 // The blocks that BERT sets apart with spaces (CJK unified ideographs and their extensions A to E, and the
