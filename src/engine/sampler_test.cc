@@ -105,8 +105,7 @@ std::vector<double> keep(std::vector<double> probabilities, const std::vector<st
   return probabilities;
 }
 
-// ---- Random numbers
-// ----------------------------------------------------------------------------------------
+// ---- Random numbers ----
 
 TEST(Philox, KnownAnswers) {
   // Random123's kat_vectors (github.com/DEShawResearch/random123, tests/kat_vectors), philox4x32 10.
@@ -130,8 +129,7 @@ TEST(Philox, UniformNumbersStayBelowOne) {
   EXPECT_NEAR(sum / 100000, 0.5, 0.004);
 }
 
-// ---- Passes over a row
-// -------------------------------------------------------------------------------------
+// ---- Passes over a row ----
 
 TEST(LogitMath, ExponentialIsAccurate) {
   EXPECT_EQ(exp_nonpositive(0), 1.0f);
@@ -216,8 +214,7 @@ TEST(LogitMath, DrawsReachEveryBlockAndNeverAnImpossibleToken) {
   EXPECT_EQ(draw_by_id(row, weighting, 1 - 0x1.0p-53), 9999);
 }
 
-// ---- Choosing
-// ----------------------------------------------------------------------------------------------
+// ---- Choosing ----
 
 TEST(Sampler, TinyTemperaturesAreGreedy) {  // SMP-01
   const std::vector<float> logits{1.0f, 11.06f, 11.0599f, 3.0f, 11.06f};
@@ -338,8 +335,7 @@ TEST(Sampler, DrawsDependOnSeedAndPositionOnly) {  // SMP-08
   EXPECT_LT(num_same, 5);
 }
 
-// ---- Masks, bias, penalties
-// --------------------------------------------------------------------------------
+// ---- Masks, bias, penalties ----
 
 std::vector<float> adjust(const Sequence& sequence, std::vector<float> logits) {
   EXPECT_TRUE(wants_adjusting(sequence));
@@ -414,8 +410,7 @@ TEST(Sampler, SaysSoWhenNothingIsPossible) {
   EXPECT_THAT(result.error().message, HasSubstr("no token is possible"));
 }
 
-// ---- Logprobs
-// ----------------------------------------------------------------------------------------------
+// ---- Logprobs ----
 
 TEST(Logprobs, AreThoseOfTheModelItself) {
   const std::vector<float> logits = random_logits(11, 5000, 6);
@@ -443,8 +438,7 @@ TEST(Logprobs, NearCertaintyKeepsItsDigits) {  // SMP-10: about -4e-8 and -22.63
   EXPECT_EQ(scored.top[1].token, 0);
 }
 
-// ---- A whole step
-// ------------------------------------------------------------------------------------------
+// ---- A whole step ----
 
 // One step with sequences of all kinds, any number of threads: the same bits, and errors where they belong.
 TEST(Sampler, AStepIsTheSameForAnyNumberOfThreads) {
