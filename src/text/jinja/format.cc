@@ -151,7 +151,8 @@ class PercentFormatter {
       ++at;
       if (at < view.size() && view[at] == '*') {
         ++at;
-        precision = std::clamp<std::int64_t>(index_value(next_value(), "* in a format"), 0, limit);
+        precision = std::max<std::int64_t>(index_value(next_value(), "* in a format"), 0);
+        if (precision > limit) fail("the format asks for too large a precision (limit)");
       } else {
         precision = read_number(view, at, limit);
       }
