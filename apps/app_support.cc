@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "loader/catalogue.h"
 #include "model/config.h"
+#include "text/utf8.h"
 
 namespace quire {
 namespace {
@@ -402,8 +403,8 @@ Result<Machine> load_weights(const ModelFlags& flags, const std::function<void(d
   progress(1.0);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
   report.add("weights", fmt::format("{} in memory, {} in the file, loaded in {:.1f} s",
-                                    bytes_text(out.model->weight_bytes()),
-                                    bytes_text(out.checkpoint->total_bytes), seconds));
+                                    memory_text(out.model->weight_bytes()),
+                                    memory_text(out.checkpoint->total_bytes), seconds));
   for (const std::string& line : out.model->report()) report.add("model", line);
   report.info()["compute"] = {{"mode", std::string(compute_mode_name(machine.compute.mode))},
                               {"reason", machine.compute.reason}};
@@ -448,7 +449,7 @@ Status start_engine(const ModelFlags& flags, const Machine& machine,
   const std::int64_t tokens = used.num_blocks * used.block_size;
   report.add("kv cache",
              fmt::format("{} blocks of {} tokens, {} in {}, {} bytes per token: {}", used.num_blocks,
-                         used.block_size, bytes_text(kv_bytes), dtype_name(used.kv_dtype),
+                         used.block_size, memory_text(kv_bytes), dtype_name(used.kv_dtype),
                          input.block_bytes / static_cast<std::size_t>(used.block_size), plan.reason));
   report.add("kv cache", fmt::format("holds {} tokens: {} sequences of {}, or {} of 1024 at once", tokens,
                                      std::max<std::int64_t>(1, tokens / used.max_model_len),

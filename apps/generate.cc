@@ -12,6 +12,7 @@
 #include "apps/app_support.h"
 #include "apps/commands.h"
 #include "apps/interrupt.h"
+#include "text/utf8.h"
 
 namespace quire {
 namespace {

@@ -91,7 +91,7 @@ std::int64_t blocks_for(std::int64_t tokens, std::int64_t block_size) {
 
 }  // namespace
 
-std::string bytes_text(std::size_t bytes) {
+std::string memory_text(std::size_t bytes) {
   const auto value = static_cast<double>(bytes);
   if (bytes < 1u << 20) return fmt::format("{:.1f} KiB", value / (1 << 10));
   if (bytes < 1u << 30) return fmt::format("{:.1f} MiB", value / (1 << 20));
@@ -129,7 +129,7 @@ Result<KvPlan> plan_kv(const KvPlanInput& input) {
     plan.reason = "--kv-blocks";
   } else if (input.memory_bytes > 0) {
     plan.num_blocks = affordable(input.memory_bytes);
-    plan.reason = fmt::format("--kv-cache-memory-bytes {}", bytes_text(input.memory_bytes));
+    plan.reason = fmt::format("--kv-cache-memory-bytes {}", memory_text(input.memory_bytes));
   } else {
     // Half of what is free: the rest is for activations, logits, the page cache of the weights, and others.
     const std::int64_t half = affordable(input.free.bytes / 2);
@@ -137,11 +137,11 @@ Result<KvPlan> plan_kv(const KvPlanInput& input) {
     plan.reason =
         useful <= half
             ? fmt::format("enough for {} sequences of {} tokens", input.max_num_seqs, longest)
-            : fmt::format("half of {}, which limits ({})", bytes_text(input.free.bytes), input.free.reason);
+            : fmt::format("half of {}, which limits ({})", memory_text(input.free.bytes), input.free.reason);
   }
   if (plan.num_blocks < 1) {
     return make_error(ErrorCode::kTooLarge, fmt::format("no memory for the KV cache: one block takes {}",
-                                                        bytes_text(input.block_bytes)));
+                                                        memory_text(input.block_bytes)));
   }
   const std::int64_t tokens = plan.num_blocks * input.block_size;
   if (input.max_model_len > tokens) {

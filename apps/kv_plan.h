@@ -35,6 +35,6 @@ struct KvPlan {
 };
 Result<KvPlan> plan_kv(const KvPlanInput& input);
 
-std::string bytes_text(std::size_t bytes);  // "1.5 GiB"
+std::string memory_text(std::size_t bytes);  // "1.5 GiB"
 
 }  // namespace quire

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "text/utf8.h"
+
 namespace quire {
 namespace {
 
@@ -25,8 +27,8 @@ const char* error_type(int status) {
 }
 
 Json body(int status, std::string_view message, std::string_view param, std::string_view code) {
-  Json error = {{"message", to_valid_utf8(message)}, {"type", error_type(status)}};
-  error["param"] = param.empty() ? Json(nullptr) : Json(to_valid_utf8(param));
+  Json error = {{"message", replace_invalid_utf8(message)}, {"type", error_type(status)}};
+  error["param"] = param.empty() ? Json(nullptr) : Json(replace_invalid_utf8(param));
   error["code"] = code.empty() ? Json(status) : Json(std::string(code));
   return {{"error", std::move(error)}};
 }
@@ -71,7 +73,7 @@ Json error_json(const Error& error) {
 Error unknown_model(std::string_view name) {
   return make_error(ErrorCode::kNotFound,
                     fmt::format("The model \"{}\" is not served here; /v1/models lists what is.",
-                                to_valid_utf8(name.substr(0, 128))),
+                                replace_invalid_utf8(name.substr(0, 128))),
                     "model");
 }
 

@@ -11,6 +11,8 @@ namespace {
 // 2^53: up to here every whole double is exactly one integer.
 constexpr double kExactLimit = 9007199254740992.0;
 
+constexpr std::size_t kMaxNamesShown = 16;
+
 std::string describe_range(const IntRange& range) {
   const bool low = range.min != std::numeric_limits<std::int64_t>::min();
   const bool high = range.max != std::numeric_limits<std::int64_t>::max();
@@ -208,6 +210,23 @@ std::vector<std::string> FieldReader::unknown() const {
     if (known_.find(key) == known_.end()) names.push_back(key);
   }
   return names;
+}
+
+std::string show_field_names(const std::vector<std::string>& names) {
+  std::string out;
+  std::size_t shown = 0;
+  for (const std::string& name : names) {
+    // A client's bytes go into a header only if they can do no harm there.
+    const bool safe =
+        !name.empty() && name.size() <= 64 &&
+        name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") ==
+            std::string::npos;
+    if (!safe) continue;
+    if (++shown > kMaxNamesShown) break;
+    out += out.empty() ? "" : ", ";
+    out += name;
+  }
+  return out;
 }
 
 }  // namespace quire

@@ -68,6 +68,8 @@ class FieldReader {
   std::optional<Error> error_;
 };
 
+// Names that a client sent, as one line that can do no harm in a header or a log: others are left out.
+std::string show_field_names(const std::vector<std::string>& names);
 // What a value is, for messages: "a string", "an array", "12", "1.5", "true".
 std::string describe_json(const Json& value);
 // The whole number of a JSON number; nullopt if it has a fraction, is no number, or does not fit.

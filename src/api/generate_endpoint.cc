@@ -4,14 +4,10 @@
 
 #include <fmt/format.h>
 
+#include "api/field_reader.h"
 #include "base/log.h"
 
 namespace quire {
-namespace {
-
-constexpr std::size_t kMaxIgnoredShown = 16;
-
-}  // namespace
 
 Status check_request(const GenerateRequest& request) {
   if (request.max_tokens && request.sampling.min_tokens > *request.max_tokens) {
@@ -28,23 +24,6 @@ Status check_request(const GenerateRequest& request) {
   return {};
 }
 
-std::string ignored_fields_header(const std::vector<std::string>& names) {
-  std::string out;
-  std::size_t shown = 0;
-  for (const std::string& name : names) {
-    // A client's bytes go into a header only if they can do no harm there.
-    const bool safe =
-        !name.empty() && name.size() <= 64 &&
-        name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") ==
-            std::string::npos;
-    if (!safe) continue;
-    if (++shown > kMaxIgnoredShown) break;
-    out += out.empty() ? "" : ", ";
-    out += name;
-  }
-  return out;
-}
-
 std::optional<GenerateRequest> parse_or_answer(const Call& call, std::string_view id_prefix,
                                                ParseRequest parse) {
   const auto body = parse_json(call.request.body);
@@ -59,7 +38,7 @@ std::optional<GenerateRequest> parse_or_answer(const Call& call, std::string_vie
   }
   if (!request->ignored_fields.empty()) {
     log_debug("{}: fields not known and not used: {}", request->id,
-              ignored_fields_header(request->ignored_fields));
+              show_field_names(request->ignored_fields));
   }
   return std::move(*request);
 }

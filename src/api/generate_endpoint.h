@@ -21,11 +21,6 @@ std::optional<GenerateRequest> parse_or_answer(const Call& call, std::string_vie
                                                ParseRequest parse);
 std::optional<Submission> submit_or_answer(const Call& call, const GenerateRequest& request);
 
-// Tells which fields were sent and not read, as the header X-Quire-Ignored-Fields, so that a misspelt
-// parameter does not stay unnoticed. vLLM accepts and logs them; a 400 would break clients that send
-// another server's extensions.
-std::string ignored_fields_header(const std::vector<std::string>& names);
-
 template <typename Format>
 void handle_generate(const Call& call, std::string_view id_prefix, ParseRequest parse) {
   const auto request = parse_or_answer(call, id_prefix, parse);

@@ -101,23 +101,6 @@ class Builder final : public nlohmann::json_sax<Json> {
   std::size_t num_values_ = 0;
 };
 
-// Length of the valid UTF-8 character at the beginning, or 0 (RFC 3629: no overlong forms, no surrogates).
-std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  if (first < 0xc2 || first > 0xf4) return 0;
-  const std::size_t length = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-  if (text.size() < length) return 0;
-  const unsigned char low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
-  const unsigned char high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
-  if (byte(1) < low || byte(1) > high) return 0;
-  for (std::size_t i = 2; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  return length;
-}
-
 }  // namespace
 
 Result<Json> parse_json(std::string_view text) {
@@ -131,31 +114,6 @@ Result<Json> parse_json(std::string_view text) {
 
 std::string dump_json(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-bool is_valid_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const std::size_t length = utf8_length(text);
-    if (length == 0) return false;
-    text.remove_prefix(length);
-  }
-  return true;
-}
-
-std::string to_valid_utf8(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  while (!text.empty()) {
-    const std::size_t length = utf8_length(text);
-    if (length == 0) {
-      out += "\xef\xbf\xbd";
-      text.remove_prefix(1);
-    } else {
-      out += text.substr(0, length);
-      text.remove_prefix(length);
-    }
-  }
-  return out;
 }
 
 }  // namespace quire

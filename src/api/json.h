@@ -25,8 +25,4 @@ inline constexpr std::size_t kMaxJsonValues = 4'000'000;
 Result<Json> parse_json(std::string_view text);
 // One line; what is not UTF-8 becomes U+FFFD, so this never fails.
 std::string dump_json(const Json& value);
-bool is_valid_utf8(std::string_view text);
-// Well-formed UTF-8, each invalid sequence replaced by U+FFFD.
-std::string to_valid_utf8(std::string_view text);
-
 }  // namespace quire

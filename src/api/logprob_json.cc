@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "text/utf8.h"
+
 namespace quire {
 namespace {
 
@@ -18,7 +20,7 @@ Json entry(const TokenLogprob& token, const Tokenizer& tokenizer, bool tokens_as
   Json list = Json::array();
   for (const char byte : bytes) list.push_back(static_cast<int>(static_cast<unsigned char>(byte)));
   Json out;
-  out["token"] = tokens_as_ids ? fmt::format("token_id:{}", token.token) : to_valid_utf8(bytes);
+  out["token"] = tokens_as_ids ? fmt::format("token_id:{}", token.token) : replace_invalid_utf8(bytes);
   out["logprob"] = finite(token.logprob);
   out["bytes"] = std::move(list);
   return out;
@@ -55,7 +57,7 @@ Json prompt_logprobs_json(const std::vector<std::optional<PositionLogprobs>>& po
       one[std::to_string(token.token)] = {
           {"logprob", finite(token.logprob)},
           {"rank", token.rank},
-          {"decoded_token", to_valid_utf8(tokenizer.token_bytes(token.token))}};
+          {"decoded_token", replace_invalid_utf8(tokenizer.token_bytes(token.token))}};
     };
     add(position->chosen);
     for (const TokenLogprob& token : position->top) add(token);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/error_body.h"
+#include "api/field_reader.h"
 #include "net/sse.h"
 
 namespace quire {
@@ -220,10 +221,18 @@ class Delivery {
     format_.append_events(delta, request_.continuous_usage ? &usage : nullptr, pending_);
   }
 
+  // Which fields were sent and not read, so that a misspelt parameter does not stay unnoticed. A 400 would
+  // break clients that send another server's extensions; vLLM, too, accepts them.
+  void add_headers(HttpResponse& response) const {
+    const std::string names = show_field_names(request_.ignored_fields);
+    if (!names.empty()) response.headers.emplace_back("X-Quire-Ignored-Fields", names);
+  }
+
   bool begin() {
     if (std::exchange(streaming_, true)) return true;
     HttpResponse head;
     head.content_type = "text/event-stream; charset=utf-8";
+    add_headers(head);
     last_write_ = Clock::now();
     return writer_.begin_stream(head);
   }
@@ -259,6 +268,7 @@ class Delivery {
   void end(Reply& reply) {
     if (!request_.stream) {
       HttpResponse response;
+      add_headers(response);
       response.body = dump_json(format_.whole(answers_, reply.usage()));
       writer_.send(response);
       return;

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "text/utf8.h"
+
 namespace quire {
 namespace {
 
@@ -64,7 +66,7 @@ Result<PromptTokens> encode_text(const TextPrompt& prompt, std::size_t index, co
   PromptTokens out;
   if (prompt.is_ids) {
     out.ids = prompt.ids;
-    out.text = to_valid_utf8(model.tokenizer->decode(prompt.ids, false));
+    out.text = replace_invalid_utf8(model.tokenizer->decode(prompt.ids, false));
   } else {
     out.ids = model.tokenizer->encode(prompt.text, {request.add_special_tokens, true});
     out.text = prompt.text;

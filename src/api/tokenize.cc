@@ -6,6 +6,7 @@
 #include "api/error_body.h"
 #include "api/routes.h"
 #include "api/submit.h"
+#include "text/utf8.h"
 
 namespace quire {
 namespace {
@@ -92,7 +93,7 @@ Result<Json> detokenize(const Json& body, const ServedModel& model, const ApiOpt
   if (fields.ok() && fields.find("tokens") == nullptr) fields.fail("tokens", "is missing.");
   fields.ids("tokens", ids, model.vocab_size, kMaxJsonValues);
   QUIRE_RETURN_IF_ERROR(fields.status());
-  const std::string text = to_valid_utf8(model.tokenizer->decode(ids, false));
+  const std::string text = replace_invalid_utf8(model.tokenizer->decode(ids, false));
   Json out;
   out["prompt"] = text;   // vLLM
   out["content"] = text;  // llama-server
