@@ -41,9 +41,10 @@ std::string c_format(double d, char type, int precision, bool alternate) {
 }
 
 std::string integer_digits(std::uint64_t value, unsigned base, bool upper) {
+  const std::string_view symbols = upper ? "0123456789ABCDEF" : "0123456789abcdef";
   std::string digits;
   do {
-    digits += (upper ? "0123456789ABCDEF" : "0123456789abcdef")[value % base];
+    digits += symbols[value % base];
     value /= base;
   } while (value != 0);
   std::reverse(digits.begin(), digits.end());
