@@ -60,11 +60,14 @@ Result<std::unique_ptr<RefKvCache>> RefKvCache::make(const KvSpec& spec) {
   std::size_t count = 1;
   for (const std::int64_t size :
        {spec.num_layers, spec.num_blocks, spec.block_size, spec.num_kv_heads, spec.head_dim}) {
-    if (size <= 0 || __builtin_mul_overflow(count, static_cast<std::size_t>(size), &count)) {
-      return invalid(fmt::format(
-          "KV cache: {} layers x {} blocks x {} tokens x {} heads x {} values is not a possible size; "
-          "all five must be positive and their product must fit in memory",
-          spec.num_layers, spec.num_blocks, spec.block_size, spec.num_kv_heads, spec.head_dim));
+    const bool positive = size > 0;
+    if (!positive || __builtin_mul_overflow(count, static_cast<std::size_t>(size), &count)) {
+      return make_error(
+          positive ? ErrorCode::kTooLarge : ErrorCode::kInvalid,
+          fmt::format(
+              "KV cache: {} layers x {} blocks x {} tokens x {} heads x {} values is not a possible size; "
+              "all five must be positive and their product must fit in memory",
+              spec.num_layers, spec.num_blocks, spec.block_size, spec.num_kv_heads, spec.head_dim));
     }
   }
   if (spec.num_blocks > INT32_MAX / spec.block_size) {

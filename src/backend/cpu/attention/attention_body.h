@@ -25,6 +25,10 @@ inline Vec load_as(const std::byte* p, std::int64_t index) {
   if constexpr (kType == DType::kBf16) return v_load_bf16(reinterpret_cast<const std::uint16_t*>(p) + index);
 }
 
+constexpr std::int64_t element_bytes(DType type) {
+  return type == DType::kF32 ? 4 : 2;
+}
+
 inline std::int64_t round_up_to_lanes(std::int64_t n) {
   return (n + kLanes - 1) / kLanes * kLanes;
 }
@@ -45,21 +49,29 @@ struct Sizes {
   float tanh_scale;           // softcap * log2(e), or 0
 };
 
-// scores[r][i] for the tiles [first, first + kTiles). queries: [head_dim, kRows].
-template <DType kType, int kRows, int kTiles>
-void score_tiles(const float* queries, const Group& group, int first, std::int64_t head_dim, float* scores) {
+// scores[r][i] for the tiles [first, first + kTiles). queries: [head_dim, kRows]. With kAhead it also asks
+// for the keys of `next`, one step's cache line at each step: in a decode the arithmetic takes about as long
+// as the bytes take to arrive, so the two must overlap.
+template <DType kType, int kRows, int kTiles, bool kAhead>
+void score_tiles(const float* queries, const Group& group, const Group& next, int first,
+                 std::int64_t head_dim, float* scores) {
   const std::byte* keys[kTiles];
+  const std::byte* ahead[kTiles];
   Vec sums[kRows][kTiles];
 #pragma GCC unroll 8
   for (int t = 0; t < kTiles; ++t) {
     keys[t] = group.keys[first + t];
+    ahead[t] = next.keys[first + t];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) sums[r][t] = v_zero();
   }
   for (std::int64_t d = 0; d < head_dim; ++d) {
     Vec key[kTiles];
 #pragma GCC unroll 8
-    for (int t = 0; t < kTiles; ++t) key[t] = load_as<kType>(keys[t], d * kLanes);
+    for (int t = 0; t < kTiles; ++t) {
+      key[t] = load_as<kType>(keys[t], d * kLanes);
+      if constexpr (kAhead) prefetch(ahead[t] + d * kLanes * element_bytes(kType));
+    }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const Vec query = v_splat(queries[d * kRows + r]);
@@ -74,24 +86,26 @@ void score_tiles(const float* queries, const Group& group, int first, std::int64
   }
 }
 
-template <DType kType, int kRows>
-void score_group(const float* queries, const Group& group, std::int64_t head_dim, float* scores) {
+template <DType kType, int kRows, bool kAhead>
+void score_group(const float* queries, const Group& group, const Group& next, std::int64_t head_dim,
+                 float* scores) {
   int tile = group.first_tile;
   for (; tile + kScoreTiles <= group.end_tile; tile += kScoreTiles) {
-    score_tiles<kType, kRows, kScoreTiles>(queries, group, tile, head_dim, scores);
+    score_tiles<kType, kRows, kScoreTiles, kAhead>(queries, group, next, tile, head_dim, scores);
   }
   if constexpr (kScoreTiles > 1) {
     for (; tile < group.end_tile; ++tile) {
-      score_tiles<kType, kRows, 1>(queries, group, tile, head_dim, scores);
+      score_tiles<kType, kRows, 1, kAhead>(queries, group, next, tile, head_dim, scores);
     }
   }
 }
 
 // Adds sum over positions [low, high) of weights[r][j] * values[j] to target[r], for the vectors
-// [d, d + kLanes * kVectors). If kFinish, the sum starts from 0 and target = target * alpha[r] + sum.
-template <DType kType, int kRows, int kVectors, bool kFinish>
-inline void weigh_vectors(const float* weights, const Group& group, int low, int high, const Sizes& sizes,
-                          std::int64_t d, const float* alpha, float* target) {
+// [d, d + kLanes * kVectors). If kFinish, the sum starts from 0 and target = target * alpha[r] + sum. With
+// kAhead it also asks for the same part of the values of `next`.
+template <DType kType, int kRows, int kVectors, bool kFinish, bool kAhead>
+inline void weigh_vectors(const float* weights, const Group& group, const Group& next, int low, int high,
+                          const Sizes& sizes, std::int64_t d, const float* alpha, float* target) {
   Vec sums[kRows][kVectors];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -108,7 +122,14 @@ inline void weigh_vectors(const float* weights, const Group& group, int low, int
     for (int j = begin; j < end; ++j, index += sizes.value_stride) {
       Vec value[kVectors];
 #pragma GCC unroll 8
-      for (int c = 0; c < kVectors; ++c) value[c] = load_as<kType>(group.values[tile], index + c * kLanes);
+      for (int c = 0; c < kVectors; ++c) {
+        value[c] = load_as<kType>(group.values[tile], index + c * kLanes);
+        if constexpr (kAhead) {
+          if (c * kLanes * element_bytes(kType) % 64 == 0) {
+            prefetch(next.values[tile] + (index + c * kLanes) * element_bytes(kType));
+          }
+        }
+      }
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         const Vec weight = v_splat(tile_weights[r * kGroup + j]);
@@ -127,16 +148,17 @@ inline void weigh_vectors(const float* weights, const Group& group, int low, int
   }
 }
 
-template <DType kType, int kRows, bool kFinish>
-void weigh_values(const float* weights, const Group& group, int low, int high, const Sizes& sizes,
-                  const float* alpha, float* target) {
+template <DType kType, int kRows, bool kFinish, bool kAhead>
+void weigh_values(const float* weights, const Group& group, const Group& next, int low, int high,
+                  const Sizes& sizes, const float* alpha, float* target) {
   constexpr int kVectors = value_vectors(kRows);
   std::int64_t d = 0;
   for (; d + kLanes * kVectors <= sizes.padded_dim; d += kLanes * kVectors) {
-    weigh_vectors<kType, kRows, kVectors, kFinish>(weights, group, low, high, sizes, d, alpha, target);
+    weigh_vectors<kType, kRows, kVectors, kFinish, kAhead>(weights, group, next, low, high, sizes, d, alpha,
+                                                           target);
   }
   for (; d < sizes.padded_dim; d += kLanes) {
-    weigh_vectors<kType, kRows, 1, kFinish>(weights, group, low, high, sizes, d, alpha, target);
+    weigh_vectors<kType, kRows, 1, kFinish, kAhead>(weights, group, next, low, high, sizes, d, alpha, target);
   }
 }
 
@@ -179,16 +201,20 @@ inline float softmax_step(float* scores, int low, int high, float tanh_scale, fl
 }
 
 // The operations on one row block, for each number of rows.
+using ScoreOp = void (*)(const float* queries, const Group& group, const Group& next, std::int64_t head_dim,
+                         float* scores);
+using WeighOp = void (*)(const float* weights, const Group& group, const Group& next, int low, int high,
+                         const Sizes& sizes, const float* alpha, float* target);
 struct RowBlockOps {
-  void (*score)(const float* queries, const Group& group, std::int64_t head_dim, float* scores);
-  void (*weigh)(const float* weights, const Group& group, int low, int high, const Sizes& sizes,
-                const float* alpha, float* target);
-  void (*weigh_part)(const float* weights, const Group& group, int low, int high, const Sizes& sizes,
-                     const float* alpha, float* target);
+  ScoreOp score[2];  // [1] also prefetches the next group
+  WeighOp weigh[2];
+  WeighOp weigh_part;
 };
 template <DType kType, int kRows>
 constexpr RowBlockOps row_block_ops() {
-  return {&score_group<kType, kRows>, &weigh_values<kType, kRows, true>, &weigh_values<kType, kRows, false>};
+  return {{&score_group<kType, kRows, false>, &score_group<kType, kRows, true>},
+          {&weigh_values<kType, kRows, true, false>, &weigh_values<kType, kRows, true, true>},
+          &weigh_values<kType, kRows, false, false>};
 }
 struct OpsTable {
   RowBlockOps by_rows[kMaxRows + 1] = {};  // [0] is unused
@@ -268,18 +294,23 @@ class GroupReader {
         }
       }
     }
+    // Absent tiles have a place too, so that prefetching one is harmless.
+    for (int t = 0; t < kGroupTiles; ++t) {
+      if (t >= group.first_tile && t < group.end_tile) continue;
+      group.keys[t] = group.keys[group.first_tile];
+      group.values[t] = group.values[group.first_tile];
+    }
     return group;
   }
 
  private:
-  std::int64_t element_bytes() const { return tile_.dtype == DType::kF32 ? 4 : 2; }
   const std::byte* area_at(std::int64_t position) const {
     const std::int64_t block = tile_.block_table[position / tile_.block_size];
     return tile_.areas + static_cast<std::size_t>(block) * tile_.block_stride_bytes;
   }
   // position is a multiple of the tile width.
   const std::byte* keys_at(std::int64_t position) const {
-    return area_at(position) + position % tile_.block_size * sizes_.head_dim * element_bytes();
+    return area_at(position) + position % tile_.block_size * sizes_.head_dim * element_bytes(tile_.dtype);
   }
   const std::byte* values_at(std::int64_t position) const {
     return keys_at(position) + tile_.value_offset_bytes;
@@ -298,7 +329,7 @@ class GroupReader {
     }
     for (std::int64_t i = 0; i < width; ++i) {
       float* to = values + (lane + i) * sizes_.padded_dim;
-      widen(from_values + i * head_dim * element_bytes(), tile_.dtype, head_dim, to);
+      widen(from_values + i * head_dim * element_bytes(tile_.dtype), tile_.dtype, head_dim, to);
       for (std::int64_t d = head_dim; d < sizes_.padded_dim; ++d) to[d] = 0;
     }
   }
@@ -332,13 +363,13 @@ inline void weigh_uneven(const OpsTable& ops, int num_rows, const Visible* visib
   for (std::int64_t i = 0; i < num_rows * sizes.padded_dim; ++i) part[i] = 0;
   const auto one_row = [&](int r, int from, int to) {
     if (from < to) {
-      ops.by_rows[1].weigh_part(weights + r * kGroup, group, from, to, sizes, nullptr,
+      ops.by_rows[1].weigh_part(weights + r * kGroup, group, group, from, to, sizes, nullptr,
                                 part + r * sizes.padded_dim);
     }
   };
   for (int r = 0; r < num_rows; ++r) one_row(r, visible[r].low, have_common ? low : visible[r].high);
   if (have_common) {
-    ops.by_rows[num_rows].weigh_part(weights, group, low, high, sizes, nullptr, part);
+    ops.by_rows[num_rows].weigh_part(weights, group, group, low, high, sizes, nullptr, part);
     for (int r = 0; r < num_rows; ++r) one_row(r, high, visible[r].high);
   }
   for (int r = 0; r < num_rows; ++r) {
@@ -399,6 +430,8 @@ void run_tile(const AttentionTile& tile) {
   const std::int64_t end = tile.first_position + tile.num_queries;
   for (std::int64_t start = begin / kGroup * kGroup; start < end; start += kGroup) {
     const Group group = reader.read(start, begin, end);
+    const bool have_next = in_place && start + kGroup < end;
+    const Group next = have_next ? reader.read(start + kGroup, begin, end) : group;
     for (int b = 0; b < num_blocks; ++b) {
       const int first = b * num_rows / num_blocks;
       const int count = (b + 1) * num_rows / num_blocks - first;
@@ -414,7 +447,9 @@ void run_tile(const AttentionTile& tile) {
         even = even && visible[r].low == visible[0].low && visible[r].high == visible[0].high;
       }
       if (!any) continue;
-      ops.by_rows[count].score(queries + first * sizes.padded_dim, group, head_dim, scores);
+      const RowBlockOps& block_ops = ops.by_rows[count];
+      const int ahead = have_next && b == 0 ? 1 : 0;
+      block_ops.score[ahead](queries + first * sizes.padded_dim, group, next, head_dim, scores);
       float alpha[kMaxRows];
       for (int r = 0; r < count; ++r) {
         if (visible[r].low >= visible[r].high) continue;
@@ -423,7 +458,8 @@ void run_tile(const AttentionTile& tile) {
       }
       float* block_totals = totals + first * sizes.padded_dim;
       if (even) {
-        ops.by_rows[count].weigh(scores, group, visible[0].low, visible[0].high, sizes, alpha, block_totals);
+        block_ops.weigh[ahead](scores, group, next, visible[0].low, visible[0].high, sizes, alpha,
+                               block_totals);
       } else {
         weigh_uneven(ops, count, visible, scores, group, sizes, alpha, part, block_totals);
       }

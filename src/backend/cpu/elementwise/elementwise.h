@@ -2,7 +2,7 @@
 // rotation. In/out: as the functions of the same name in backend/backend.h. Thread: the engine thread calls;
 // long inputs are spread over the pool. A value's result depends on its own row only (rms_norm) or on itself
 // only (others), not on where in a vector or a part it falls. Accuracy against float64, proved in
-// elementwise_test.cc: rms_norm 2 ulp; silu_mul 5 ulp where |gate| < 87, below that the result goes to zero;
+// elementwise_test.cc: rms_norm 3 ulp; silu_mul 5 ulp where |gate| < 87, below that the result goes to zero;
 // rope 2 ulp of the larger product. Out of scope: linear layers (gemm/).
 #pragma once
 
