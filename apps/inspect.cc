@@ -74,6 +74,7 @@ Json metadata_json(const MetadataValue& value) {
 
 std::string metadata_text(const MetadataValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return shown(*text, 60);
+  if (const auto* number = std::get_if<double>(&value)) return fmt::format("{:.7g}", *number);
   const Json json = metadata_json(value);
   if (!json.is_object()) return json.dump();
   return fmt::format("{} {} values", json["length"].get<std::size_t>(), json["list_of"].get<std::string>());

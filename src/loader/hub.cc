@@ -22,6 +22,7 @@ using Json = nlohmann::json;
 constexpr std::string_view kDefaultEndpoint = "https://huggingface.co";
 constexpr std::size_t kMaxListingBytes = std::size_t{64} << 20;
 constexpr int kMaxTriesWithoutProgress = 5;
+constexpr int kMaxListingTries = 3;
 
 std::string endpoint() {
   const char* named = std::getenv("HF_ENDPOINT");
@@ -111,7 +112,7 @@ Result<std::string> fetch_text(const std::string& url, const std::string& what, 
     if (status.ok() && head.status == 200) return body;
     Error error = status.ok() ? status_error(head.status, what, repo) : status.error();
     if (status.ok() && !is_worth_retrying(head.status)) return error;
-    if (tries == kMaxTriesWithoutProgress) return error;
+    if (tries == kMaxListingTries) return error;
     note(options, error.message + "; trying again");
     if (!pause(options, std::max(options.retry_delay * (1 << (tries - 1)), asked_pause(head))))
       return cancelled_error();
@@ -203,7 +204,7 @@ class HubDownload {
         if (!failure) break;
       }
       if (is_cancelled(options_)) return cancelled_error();
-      if (num_wrong_hashes_ == 2)
+      if (num_wrong_hashes_ == 2 || num_restarts_ > kMaxTriesWithoutProgress)
         return *failure;  // once may be a damaged .partial file, twice is the hub's file
       tries = bytes_ > before ? 1 : tries + 1;
       if (tries >= kMaxTriesWithoutProgress) return *failure;
@@ -286,6 +287,7 @@ class HubDownload {
     QUIRE_RETURN_IF_ERROR(output.finish());
     if (is_cancelled(options_)) return cancelled_error();
     if (restart) {
+      ++num_restarts_;
       QUIRE_RETURN_IF_ERROR(start_over());
       return std::optional<Error>(
           make_error(ErrorCode::kIo,
@@ -363,6 +365,7 @@ class HubDownload {
   std::uint64_t bytes_ = 0;
   std::string found_sha256_;
   int num_wrong_hashes_ = 0;
+  int num_restarts_ = 0;
 };
 
 }  // namespace
