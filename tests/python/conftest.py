@@ -173,7 +173,7 @@ def running(model, *flags, wait=True, env=None):
     try:
         yield server
         if wait:
-            assert process.poll() is None, "the server died:\n" + "".join(lines)
+            assert process.poll() in (None, 0), "the server died:\n" + "".join(lines)
     finally:
         try:
             code = server.stop()

@@ -5,6 +5,10 @@ import math
 
 import pytest
 
+# The right logit: RMSNorm makes 1 / sqrt(1 / 512 + eps) of a one-hot vector; all others are 0.
+RIGHT = 1 / math.sqrt(1 / 512 + 1e-6)
+LOGPROB = -math.log1p(263 * math.exp(-RIGHT))
+
 
 @pytest.mark.parametrize("temperature", [0, 1e-5, 1e-30, 5e-324])
 def test_tiny_temperatures_are_greedy(chain, temperature):
@@ -101,9 +105,8 @@ def test_chat_logprobs_shape(chain):
     [with_two] = content(top_logprobs=2)
     top = with_two["top_logprobs"]
     assert len(top) == 2 and top[0]["token"] == "Z" and top[0]["logprob"] == with_two["logprob"]
-    # 264 logits: one of sqrt(512), the rest 0.
-    assert abs(top[0]["logprob"] - -math.log1p(263 * math.exp(-math.sqrt(512)))) < 1e-6
-    assert abs(top[1]["logprob"] + math.sqrt(512)) < 2e-3
+    assert abs(top[0]["logprob"] - LOGPROB) < 1e-9
+    assert abs(top[1]["logprob"] - (LOGPROB - RIGHT)) < 1e-4
     assert content(top_logprobs=0)[0]["top_logprobs"] == []
 
 
@@ -164,17 +167,25 @@ def test_scoring_only(chain):
 
 
 def test_repetition_penalty_covers_the_prompt(chain):
-    # The right logit of every letter is sqrt(512), of all others 0: divided by 1.3 it still wins, but less.
-    plain = chain.complete("B" + "A", max_tokens=1, logprobs=1)["choices"][0]["logprobs"]["token_logprobs"][0]
-    punished = chain.complete("BA", max_tokens=1, logprobs=1, repetition_penalty=1.3)["choices"][0]["logprobs"]
-    value = math.sqrt(512) / 1.3
-    assert abs(punished["token_logprobs"][0] - -math.log1p(263 * math.exp(-value))) < 1e-6
-    assert abs(plain) < 1e-6
+    # After A comes B with 22.6, and X has 20 by its bias. B / 1.3 is less than that, if B has been seen.
+    fields = dict(max_tokens=1, logit_bias={"88": 20}, repetition_penalty=1.3)
+    assert chain.complete("BA", **fields)["choices"][0]["text"] == "X"
+    assert chain.complete("CA", **fields)["choices"][0]["text"] == "B"
 
 
-def test_presence_penalty_covers_the_output_only(chain):
-    def second(prompt):
-        return chain.complete(prompt, max_tokens=2, logprobs=1, presence_penalty=2)["choices"][0]["logprobs"]["token_logprobs"]
+@pytest.mark.parametrize("penalty", ["presence_penalty", "frequency_penalty"])
+def test_other_penalties_cover_the_output_only(chain, penalty):
+    fields = {"max_tokens": 3, "logit_bias": {"88": 21.5}, penalty: 2}
+    # B stands in the prompt, and costs nothing; X in the output loses 2 and Y (22.6 after X) is unseen.
+    assert chain.complete("BA", **fields)["choices"][0]["text"] == "BCD"
+    # Of a and b, both 0 and a with a bias of 1, the one just written loses 2 each time.
+    pair = {"max_tokens": 3, "allowed_token_ids": [97, 98], "logit_bias": {"97": 1}}
+    assert chain.complete("A", **pair)["choices"][0]["text"] == "aaa"
+    assert chain.complete("A", **pair, **{penalty: 2})["choices"][0]["text"] == "aba"
 
-    # "B" stands in the prompt of the first, and is not punished there.
-    assert second("BA")[0] == second("CA")[0]
+
+def test_logprobs_are_those_of_the_model_itself(chain):
+    plain = chain.complete("BA", max_tokens=1, logprobs=1)["choices"][0]["logprobs"]
+    changed = chain.complete("BA", max_tokens=1, logprobs=1, repetition_penalty=1.05, temperature=0.5, seed=1,
+                             logit_bias={"88": 5})["choices"][0]["logprobs"]
+    assert changed == plain and abs(plain["token_logprobs"][0] - LOGPROB) < 1e-9
