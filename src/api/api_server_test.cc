@@ -53,6 +53,44 @@ class ApiServerWithKeysTest : public ApiServerTest {
   ApiServerWithKeysTest() : ApiServerTest(options()) {}
 };
 
+class ApiServerStallTest : public ApiServerTest {
+ protected:
+  static ApiOptions options() {
+    ApiOptions out;
+    out.engine_stall_seconds = 0.2;
+    return out;
+  }
+  ApiServerStallTest() : ApiServerTest(options()) {}
+  int health() {
+    RecordingWriter writer;
+    call(writer, "GET", "/health", "");
+    return writer.answer.status;
+  }
+};
+
+TEST_F(ApiServerStallTest, HealthFailsAndRequestsEndWhenTheEngineIsStuck) {
+  EXPECT_EQ(health(), 200);
+  backend_.model.blocked = true;
+  const auto writer = post("/v1/completions", R"({"prompt": "A", "max_tokens": 5})");
+  EXPECT_EQ(writer.answer.status, 500);
+  EXPECT_EQ(health(), 503);
+  backend_.model.blocked = false;
+  for (int i = 0; i < 200 && health() != 200; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(health(), 200);
+}
+
+TEST_F(ApiServerTest, AFailingStepIsTheFailureOfItsRequests) {
+  backend_.model.throws = true;
+  for (const char* stream : {"false", "true"}) {
+    const auto writer =
+        post("/v1/completions", std::string(R"({"prompt": "A", "max_tokens": 5, "stream": )") + stream + "}");
+    EXPECT_EQ(writer.answer.status, 500) << stream;
+    EXPECT_EQ(json_of(writer)["error"]["type"], "server_error");
+  }
+  backend_.model.throws = false;
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": "A", "max_tokens": 5})").answer.status, 200);
+}
+
 TEST_F(ApiServerTest, CompletesToTheEnd) {
   const Json answer = json_of(post("/v1/completions", R"({"prompt": "WX", "temperature": 0})"));
   EXPECT_EQ(answer["choices"][0]["text"], "YZé");

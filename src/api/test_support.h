@@ -2,8 +2,12 @@
 // exactly, and nothing is loaded. Thread: as what they stand for.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "api/api_server.h"
@@ -34,7 +38,7 @@ class ByteTokenizer final : public Tokenizer {
           if (piece.text.compare(i, name.size(), name) == 0) special = id;
         }
         ids.push_back(special >= 0 ? special : static_cast<unsigned char>(piece.text[i]));
-        i += special >= 0 ? spelling(special).size() : 1;
+        i += special >= 0 ? std::string_view(spelling(special)).size() : 1;
       }
     }
     return ids;
@@ -90,6 +94,8 @@ class SuccessorModel final : public Model {
   std::size_t weight_bytes() const override { return 0; }
   std::vector<std::string> report() const override { return {}; }
   Logits forward(const Batch& batch) override {
+    while (blocked) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    if (throws) throw std::runtime_error("out of order");
     logits_.assign(batch.logit_rows.size() * kVocab, 0.0f);
     for (std::size_t i = 0; i < batch.logit_rows.size(); ++i) {
       const std::int32_t token = batch.token_ids[static_cast<std::size_t>(batch.logit_rows[i])];
@@ -97,6 +103,9 @@ class SuccessorModel final : public Model {
     }
     return {logits_.data(), static_cast<std::int64_t>(batch.logit_rows.size()), kVocab};
   }
+
+  std::atomic<bool> blocked{false};
+  std::atomic<bool> throws{false};
 
  private:
   ModelConfig config_;

@@ -274,3 +274,36 @@ def test_chat_from_a_pipe(models):
     assert done.returncode == 0, done.stderr
     assert done.stdout == "BCD\nNOP\nZ\n"
     assert "/nothing" in done.stderr
+
+
+def test_an_answer_in_the_terminal_can_be_interrupted(models):
+    import pty
+    import select
+
+    path = fixtures.write_chain(models / "terminal", context=100_000)
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(BINARY, [BINARY, "chat", str(path), "--temperature", "0", "--ignore-eos"])
+
+    seen = bytearray()
+
+    def read_until(text, seconds=20):
+        """What comes behind the text stays for the next call."""
+        deadline = time.monotonic() + seconds
+        while text not in seen:
+            assert time.monotonic() < deadline, bytes(seen)
+            if select.select([terminal], [], [], 0.1)[0]:
+                seen.extend(os.read(terminal, 65536))
+        del seen[:seen.index(text) + len(text)]
+
+    read_until(b"> ")
+    os.write(terminal, b"A\n")
+    read_until(b"BCDEFGH")
+    os.write(terminal, b"\x03")  # Ctrl-C ends the answer
+    read_until(b"(interrupted)")
+    read_until(b"> ")
+    os.write(terminal, b"\x03")  # and does not leave at the prompt
+    read_until(b"/exit to leave")
+    os.write(terminal, b"\x04")
+    assert os.waitpid(child, 0)[1] == 0
+    os.close(terminal)
