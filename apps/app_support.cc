@@ -187,6 +187,8 @@ class Report {
 }  // namespace
 
 void add_model_flags(CLI::App& command, ModelFlags& flags) {
+  // Of a flag given twice the last one counts, so that wrappers can set defaults.
+  command.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   command.add_option("MODEL", flags.model_arg,
                      "A name of the catalogue, a GGUF file, or a checkpoint folder");
   command.add_option("--model", flags.model, "The same as MODEL");

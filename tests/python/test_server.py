@@ -183,6 +183,12 @@ def test_lengths_in_thousands(chain_path):
         assert server.get("/v1/models").json["data"][0]["max_model_len"] == 64
 
 
+def test_the_last_of_a_flag_given_twice_counts(chain_path):
+    with running(chain_path, "--threads", "1", "--served-model-name", "x", "y", "--api-key", "k") as server:
+        info = server.get("/v1/engine", headers={"Authorization": "Bearer k"}).json
+        assert info["threads"] == 1 and info["served_model_names"] == ["x", "y"]
+
+
 def test_a_port_in_use(chain, chain_path):
     done = subprocess.run([BINARY, "serve", str(chain_path), "--port", str(chain.port)], capture_output=True, text=True,
                           timeout=60)
