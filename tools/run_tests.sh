@@ -65,7 +65,7 @@ part_fuzz() {
 }
 
 part_pytest() {
-  configure_and_build release --target quire || return 1
+  configure_and_build release --target quire golden_logits || return 1
   local venv=build/venv
   if ! cmp -s tests/python/requirements.txt "$venv/requirements.txt"; then
     python3 -m venv "$venv" && "$venv/bin/pip" install -q --disable-pip-version-check -r tests/python/requirements.txt &&

@@ -34,6 +34,10 @@ struct LinearTarget {
   const PackedWeight* weight = nullptr;  // [n, k]
   const float* bias = nullptr;           // [n] or null
   float* out = nullptr;                  // [num_rows, n]
+  // Round the activations of this target less than the mode does: bf16 mode keeps float32, int8 mode rounds
+  // to bf16. The output layer asks for it: its rounding goes straight into the logprobs (measured:
+  // docs/flow.md, Numbers).
+  bool finer_activations = false;
 };
 
 // Memory for the keys and values of one model: num_layers x num_blocks blocks of block_size tokens.

@@ -40,4 +40,16 @@ std::uint16_t f32_to_f16(float value) {
   return static_cast<std::uint16_t>(sign | (rounded >> 13));
 }
 
+float round_to(DType dtype, float value) {
+  switch (dtype) {
+    case DType::kF32:
+      return value;
+    case DType::kF16:
+      return f16_to_f32(f32_to_f16(value));
+    case DType::kBf16:
+      return bf16_to_f32(f32_to_bf16(value));
+  }
+  return value;
+}
+
 }  // namespace quire

@@ -34,4 +34,7 @@ float f16_to_f32(std::uint16_t bits);
 // Round to nearest, ties to even; overflow gives infinity.
 std::uint16_t f32_to_f16(float value);
 
+// The nearest value that dtype can hold.
+float round_to(DType dtype, float value);
+
 }  // namespace quire

@@ -272,7 +272,8 @@ Logits Decoder::forward(const Batch& batch) {
   backend_.rms_norm(picked, final_norm_.data(), static_cast<float>(config_.rms_norm_eps), num_rows, hidden,
                     picked);
   float* logits = logits_.rows(num_rows, config_.vocab_size);
-  const LinearTarget head[] = {{head_ ? head_.get() : embedding_.get(), nullptr, logits}};
+  LinearTarget head[] = {{head_ ? head_.get() : embedding_.get(), nullptr, logits}};
+  head[0].finer_activations = true;
   backend_.linear(picked, num_rows, head);
   return {logits, num_rows, config_.vocab_size};
 }

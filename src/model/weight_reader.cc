@@ -63,7 +63,11 @@ Result<std::vector<float>> WeightReader::vector(const std::string& tensor, std::
   read_.insert(name);
   note_progress(view->data.size());
   packed_bytes_ += static_cast<std::size_t>(length) * sizeof(float);
-  return read_as_f32(*view);
+  auto values = read_as_f32(*view);
+  if (!values.ok() || !hold_as_.has_value()) return values;
+  // Kept as float32, but with the values that the type can hold: --dtype means every weight.
+  for (float& value : *values) value = round_to(*hold_as_, value);
+  return values;
 }
 
 Result<std::vector<float>> WeightReader::optional_bias(const std::string& layer, std::int64_t n,

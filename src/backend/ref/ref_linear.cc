@@ -174,8 +174,9 @@ void linear(ThreadPool& pool, ComputeMode mode, const float* x, std::int64_t num
     const RefWeight& weight = as_ref(*target.weight);
     QUIRE_CHECK_EQ(weight.k(), k);
     // Float weights have no integer dot product: they take int8 mode the bf16 way.
-    const std::vector<float>& inputs =
-        mode == ComputeMode::kInt8 && !weight.has_integer_dot() ? rounded_bf16 : rounded;
+    const bool finer = target.finer_activations || !weight.has_integer_dot();
+    const float* inputs = mode == ComputeMode::kInt8 && finer ? rounded_bf16.data() : rounded.data();
+    if (mode == ComputeMode::kBf16 && target.finer_activations) inputs = x;
     constexpr std::int64_t kRowsPerPart = 16;
     const std::int64_t n = weight.n();
     pool.run((n + kRowsPerPart - 1) / kRowsPerPart, [&](std::int64_t part) {
@@ -184,7 +185,7 @@ void linear(ThreadPool& pool, ComputeMode mode, const float* x, std::int64_t num
         weight.dequantize_row(j, row.data());
         for (std::int64_t t = 0; t < num_rows; ++t) {
           const double bias = target.bias == nullptr ? 0.0 : static_cast<double>(target.bias[j]);
-          target.out[t * n + j] = static_cast<float>(dot(inputs.data() + t * k, row.data(), k) + bias);
+          target.out[t * n + j] = static_cast<float>(dot(inputs + t * k, row.data(), k) + bias);
         }
       }
     });

@@ -21,10 +21,12 @@ constexpr std::size_t kMaxPartBytes = std::size_t{256} << 10;
 Linear::Linear(Isa isa, ComputeMode mode, ThreadPool& pool)
     : mode_(mode), pool_(pool), kernels_(select_kernels(isa)) {}
 
-Linear::Form Linear::form_of(const CpuWeight& weight) const {
+Linear::Form Linear::form_of(const LinearTarget& target) const {
   if (mode_ == ComputeMode::kF32) return kF32;
+  if (mode_ == ComputeMode::kBf16 && target.finer_activations) return kF32;
+  const CpuWeight& weight = CpuWeight::cast(*target.weight);
   if (weight.is_quantized()) {
-    if (mode_ == ComputeMode::kInt8) return kInt8;
+    if (mode_ == ComputeMode::kInt8 && !target.finer_activations) return kInt8;
     return kernels_.grouped_bf16 != nullptr ? kBf16 : kF32Rounded;
   }
   // Float weights have no integer dot product: int8 mode computes them as bf16 mode does.
@@ -92,9 +94,8 @@ bool Linear::plan(std::int64_t num_rows, std::span<const LinearTarget> targets) 
   return !alone;
 }
 
-void Linear::run_tile(const CpuWeight& weight, std::int64_t tile, std::int64_t first_row, int num_rows,
-                      float* out) const {
-  const Form form = form_of(weight);
+void Linear::run_tile(const CpuWeight& weight, Form form, std::int64_t tile, std::int64_t first_row,
+                      int num_rows, float* out) const {
   const std::int64_t num_blocks = weight.num_blocks();
   const std::int64_t offset = first_row * num_blocks;
   const auto* ints = forms_[kInt8].as<Int8Block>() + offset;
@@ -124,12 +125,13 @@ void Linear::run_tile(const CpuWeight& weight, std::int64_t tile, std::int64_t f
 
 void Linear::run_part(const Part& part, std::int64_t num_rows, const LinearTarget& target) const {
   const CpuWeight& weight = CpuWeight::cast(*target.weight);
+  const Form form = form_of(target);
   const std::int64_t n = weight.n();
   alignas(64) float sums[kPanelRows * kTileCols];
   for (std::int64_t first_row = 0; first_row < num_rows; first_row += kPanelRows) {
     const auto rows = static_cast<int>(std::min<std::int64_t>(kPanelRows, num_rows - first_row));
     for (std::int64_t tile = part.first_tile; tile < part.first_tile + part.num_tiles; ++tile) {
-      run_tile(weight, tile, first_row, rows, sums);
+      run_tile(weight, form, tile, first_row, rows, sums);
       const std::int64_t begin = tile * kTileCols;
       const std::int64_t columns = std::min<std::int64_t>(kTileCols, n - begin);
       float bias[kTileCols] = {};
@@ -149,7 +151,7 @@ void Linear::run(const float* x, std::int64_t num_rows, std::span<const LinearTa
   bool wanted[kNumForms] = {};
   for (const LinearTarget& target : targets) {
     QUIRE_CHECK_EQ(target.weight->k(), k);
-    wanted[form_of(CpuWeight::cast(*target.weight))] = true;
+    wanted[form_of(target)] = true;
   }
   for (int form = 0; form < kNumForms; ++form)
     if (wanted[form]) prepare(static_cast<Form>(form), x, num_rows, k);

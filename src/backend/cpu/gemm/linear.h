@@ -34,12 +34,12 @@ class Linear {
     std::int64_t first_tile;
     std::int64_t num_tiles;
   };
-  Form form_of(const CpuWeight& weight) const;
+  Form form_of(const LinearTarget& target) const;
   void prepare(Form form, const float* x, std::int64_t num_rows, std::int64_t k);
   // Fills parts_; returns whether they are worth more than one thread.
   bool plan(std::int64_t num_rows, std::span<const LinearTarget> targets);
   void run_part(const Part& part, std::int64_t num_rows, const LinearTarget& target) const;
-  void run_tile(const CpuWeight& weight, std::int64_t tile, std::int64_t first_row, int num_rows,
+  void run_tile(const CpuWeight& weight, Form form, std::int64_t tile, std::int64_t first_row, int num_rows,
                 float* out) const;
 
   const ComputeMode mode_;

@@ -234,6 +234,36 @@ TEST_P(LinearTest, ARowIsTheSameBitsInAnyCallOnAnyNumberOfThreads) {
   }
 }
 
+// The output layer in bf16 mode: the bits of f32 mode, beside a target that is rounded; other modes do not
+// change.
+TEST_P(LinearTest, FinerActivationsAreThoseOfTheNextMode) {
+  ThreadPool pool(2);
+  for (const ComputeMode mode : kModes) {
+    Linear linear(GetParam(), mode, pool);
+    const ComputeMode finer = mode == ComputeMode::kInt8 ? ComputeMode::kBf16 : ComputeMode::kF32;
+    Linear exact(GetParam(), finer, pool);
+    for (const char* text : kProblems) {
+      const Layer layer = make_layer(text, Fill::kNormal, pool);
+      const std::int64_t num_rows = 3;
+      const auto size = static_cast<std::size_t>(num_rows * layer.problem.n);
+      const std::vector<float> x = make_activations(num_rows, layer.problem.k, 9);
+      std::vector<float> full(size);
+      std::vector<float> rounded(size);
+      const LinearTarget targets[] = {{layer.own.get(), nullptr, full.data(), true},
+                                      {layer.own.get(), nullptr, rounded.data(), false}};
+      linear.run(x.data(), num_rows, targets);
+      ASSERT_EQ(full, run_own(exact, layer, nullptr, x.data(), num_rows))
+          << text << " " << compute_mode_name(mode);
+      ASSERT_EQ(rounded, run_own(linear, layer, nullptr, x.data(), num_rows)) << text;
+      std::vector<float> want(size);
+      const LinearTarget oracle{layer.oracle.get(), nullptr, want.data(), true};
+      ref::linear(pool, mode, x.data(), num_rows, {&oracle, 1});
+      expect_close(layer, finer, x, num_rows, full, want, "finer activations");
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 // Large enough for many parts, several stretches of blocks and threads at work; several targets at once.
 TEST_P(LinearTest, TargetsTogetherAreTheTargetsAlone) {
   const char* texts[] = {"int4 g32 zero8 f16 n=300 k=2304", "int6 g16 zero32 code n=70 k=2304",
