@@ -112,23 +112,10 @@ Result<ComputeChoice> choose_compute(const ModelFlags& flags, const std::string&
                                      const WeightKinds& kinds) {
   std::string wanted = flags.compute;
   std::string reason = "--compute";
-  if (flags.dtype != "auto") {
-    std::string by_dtype;
-    if (flags.dtype == "float32" || flags.dtype == "float") by_dtype = "f32";
-    if (flags.dtype == "bfloat16") by_dtype = "bf16";
-    if (by_dtype.empty()) {
-      return make_error(
-          ErrorCode::kUnsupported,
-          fmt::format("--dtype {}: only auto, bfloat16 and float32 activations are offered on a CPU",
-                      flags.dtype),
-          "dtype");
-    }
-    if (wanted != "auto" && wanted != by_dtype) {
-      return invalid(fmt::format("--dtype {} and --compute {} contradict each other", flags.dtype, wanted),
-                     "dtype");
-    }
-    wanted = by_dtype;
-    if (flags.compute == "auto") reason = "--dtype";
+  // What vLLM's users mean by these: the type of the arithmetic too.
+  if (wanted == "auto" && (flags.dtype == "float32" || flags.dtype == "bfloat16")) {
+    wanted = flags.dtype == "float32" ? "f32" : "bf16";
+    reason = "--dtype";
   }
   if (wanted == "f32") return ComputeChoice{ComputeMode::kF32, reason};
   if (wanted == "bf16") return ComputeChoice{ComputeMode::kBf16, reason};
@@ -137,6 +124,34 @@ Result<ComputeChoice> choose_compute(const ModelFlags& flags, const std::string&
     return invalid(fmt::format("--compute {}: choose auto, f32, bf16 or int8", wanted), "compute");
   }
   return choose_compute_mode(flags.backend, isa, kinds.quantized, kinds.all_f32);
+}
+
+// How weights are held (docs/flow.md, Numbers); why, for the report. nullopt = as the file has them.
+struct WeightDType {
+  std::optional<DType> hold_as;
+  std::string reason;
+};
+Result<WeightDType> choose_weight_dtype(const ModelFlags& flags, const WeightKinds& kinds, ComputeMode mode) {
+  std::optional<DType> asked;
+  if (flags.dtype == "float32" || flags.dtype == "float") {
+    return WeightDType{std::nullopt, "as in the file, exact: --dtype float32"};
+  }
+  if (flags.dtype == "bfloat16") asked = DType::kBf16;
+  if (flags.dtype == "float16" || flags.dtype == "half") asked = DType::kF16;
+  if (!asked.has_value() && flags.dtype != "auto") {
+    return invalid(fmt::format("--dtype {}: choose auto, bfloat16, float16 or float32", flags.dtype),
+                   "dtype");
+  }
+  if (kinds.quantized && mode != ComputeMode::kF32) {
+    return WeightDType{std::nullopt, "quantized as in the file; --dtype changes only float weights"};
+  }
+  if (kinds.quantized && !asked.has_value()) {
+    return WeightDType{DType::kBf16,
+                       "dequantized and rounded to bf16, as the reference answers of compute f32 are; "
+                       "--dtype float32 keeps the exact values"};
+  }
+  if (!asked.has_value()) return WeightDType{std::nullopt, "as in the file"};
+  return WeightDType{asked, fmt::format("held as {}: --dtype", dtype_name(*asked))};
 }
 
 Result<DType> choose_kv_dtype(const std::string& name, ComputeMode compute) {
@@ -204,7 +219,9 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
   command.add_option("--compute", flags.compute, "Precision of activations: auto, f32, bf16 or int8")
       ->check(CLI::IsMember({"auto", "f32", "bf16", "int8"}))
       ->capture_default_str();
-  command.add_option("--dtype", flags.dtype, "vLLM's name of --compute: auto, bfloat16 or float32")
+  command
+      .add_option("--dtype", flags.dtype,
+                  "Type of weights that are not quantized: auto (as in the file), bfloat16, float16, float32")
       ->capture_default_str();
   command.add_option("--threads", flags.threads, "Threads that compute; 0 = all CPUs this process may use")
       ->check(CLI::Range(0, 1024))
@@ -396,6 +413,10 @@ Result<Machine> load_weights(const ModelFlags& flags, const std::function<void(d
                    "max-model-len");
   }
   LoadOptions load;
+  QUIRE_TRY(const WeightDType held,
+            choose_weight_dtype(flags, kinds_of(*out.checkpoint), machine.compute.mode));
+  load.weight_dtype = held.hold_as;
+  report.add("weights", held.reason);
   load.max_model_len = machine.max_model_len;
   load.progress = [&progress](std::size_t done, std::size_t total) {
     progress(total == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total));

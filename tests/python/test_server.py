@@ -171,7 +171,7 @@ def test_flags_that_cannot_work(chain_path, tmp_path):
     assert "nonsense" in fails("--nonsense")
     assert "chat-template" in fails("--chat-template", "/no/such/file")
     assert "chat-template" in fails("--chat-template", "{% if %}")
-    assert "contradict" in fails("--dtype", "float32", "--compute", "int8")
+    assert "--dtype int4" in fails("--dtype", "int4")
     assert fails(model=tmp_path)
     assert fails(model="no-such-model")
 

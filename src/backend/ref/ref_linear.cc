@@ -19,7 +19,8 @@ namespace {
 class RefWeight : public PackedWeight {
  public:
   virtual void dequantize_row(std::int64_t row, float* out) const = 0;  // [k]
-  virtual bool has_integer_dot() const = 0;                             // in int8 mode
+  virtual bool has_integer_dot() const = 0;  // int8 mode rounds its activations to int8
+  virtual bool has_bf16_dot() const = 0;     // bf16 mode rounds its activations to bf16
 };
 
 class GroupedWeight final : public RefWeight {
@@ -36,6 +37,7 @@ class GroupedWeight final : public RefWeight {
                        rows_.mins.empty() ? "" : "+min");
   }
   bool has_integer_dot() const override { return rows_.group_size % kIntegerPiece == 0; }
+  bool has_bf16_dot() const override { return has_integer_dot(); }
   void dequantize_row(std::int64_t row, float* out) const override {
     const std::int64_t groups_per_row = rows_.k / rows_.group_size;
     for (std::int64_t c = 0; c < rows_.k; ++c) {
@@ -63,6 +65,7 @@ class FloatWeight final : public RefWeight {
   bool is_quantized() const override { return false; }
   std::string layout_name() const override { return fmt::format("ref {}", dtype_name(storage_)); }
   bool has_integer_dot() const override { return false; }
+  bool has_bf16_dot() const override { return storage_ == DType::kBf16; }
   void dequantize_row(std::int64_t row, float* out) const override {
     const std::size_t width = dtype_bytes(storage_);
     const std::byte* source = data_.data() + static_cast<std::size_t>(row * k_) * width;
@@ -167,16 +170,20 @@ void linear(ThreadPool& pool, ComputeMode mode, const float* x, std::int64_t num
             std::span<const LinearTarget> targets) {
   if (num_rows == 0 || targets.empty()) return;
   const std::int64_t k = targets[0].weight->k();
-  const std::vector<float> rounded = activations(mode, x, num_rows, k);
-  const std::vector<float> rounded_bf16 =
-      mode == ComputeMode::kInt8 ? activations(ComputeMode::kBf16, x, num_rows, k) : std::vector<float>();
+  std::vector<float> int8_values;
+  std::vector<float> bf16_values;
+  if (mode == ComputeMode::kInt8) int8_values = activations(ComputeMode::kInt8, x, num_rows, k);
+  if (mode != ComputeMode::kF32) bf16_values = activations(ComputeMode::kBf16, x, num_rows, k);
   for (const LinearTarget& target : targets) {
     const RefWeight& weight = as_ref(*target.weight);
     QUIRE_CHECK_EQ(weight.k(), k);
-    // Float weights have no integer dot product: they take int8 mode the bf16 way.
-    const bool finer = target.finer_activations || !weight.has_integer_dot();
-    const float* inputs = mode == ComputeMode::kInt8 && finer ? rounded_bf16.data() : rounded.data();
-    if (mode == ComputeMode::kBf16 && target.finer_activations) inputs = x;
+    // What linear.cc of the cpu backend does where it has every kernel: float weights have no integer dot
+    // product and take int8 mode the bf16 way; weights stored as f32 or f16 are never multiplied by rounded
+    // activations.
+    const bool in_int8 = mode == ComputeMode::kInt8 && weight.has_integer_dot() && !target.finer_activations;
+    const bool in_bf16 = weight.has_bf16_dot() && (mode == ComputeMode::kInt8 ||
+                                                   (mode == ComputeMode::kBf16 && !target.finer_activations));
+    const float* inputs = in_int8 ? int8_values.data() : in_bf16 ? bf16_values.data() : x;
     constexpr std::int64_t kRowsPerPart = 16;
     const std::int64_t n = weight.n();
     pool.run((n + kRowsPerPart - 1) / kRowsPerPart, [&](std::int64_t part) {

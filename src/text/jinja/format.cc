@@ -77,8 +77,7 @@ std::string thousands(const std::string& digits, char separator, std::size_t gro
 class PercentFormatter {
  public:
   PercentFormatter(Interpreter& interpreter, const Value& format, const Value& argument)
-      : interpreter_(interpreter),
-        runtime_(interpreter.runtime()),
+      : runtime_(interpreter.runtime()),
         markup_(format.string().markup),
         argument_(argument),
         text_(format.text()) {
@@ -273,7 +272,6 @@ class PercentFormatter {
     fail(fmt::format("TypeError: must be real number, not {}", type_name(value)));
   }
 
-  Interpreter& interpreter_;
   Runtime& runtime_;
   const bool markup_;
   const Value& argument_;

@@ -100,19 +100,6 @@ void to_f32(const float* x, std::int64_t k, std::int64_t num_blocks, F32Block* o
   }
 }
 
-void to_f32_rounded(const float* x, std::int64_t k, std::int64_t num_blocks, F32Block* out) {
-  for (std::int64_t b = 0; b < num_blocks; ++b) {
-    __m256 values[4];
-    load_block(x, k, b, values);
-    for (int i = 0; i < 4; ++i) {
-      values[i] = _mm256_castsi256_ps(round_bf16_bits(values[i]));
-      _mm256_storeu_ps(out[b].x + 8 * i, values[i]);
-    }
-    store_neg_sums(values, out[b].neg_sum);
-    out[b].unused = 0.0f;
-  }
-}
-
 void to_bf16(const float* x, std::int64_t k, std::int64_t num_blocks, Bf16Block* out) {
   for (std::int64_t b = 0; b < num_blocks; ++b) {
     __m256 values[4];
@@ -131,6 +118,6 @@ void to_bf16(const float* x, std::int64_t k, std::int64_t num_blocks, Bf16Block*
 
 }  // namespace
 
-constinit const ActivationTable kActivationsAvx2 = {"avx2", to_int8, to_f32, to_f32_rounded, to_bf16};
+constinit const ActivationTable kActivationsAvx2 = {"avx2", to_int8, to_f32, to_bf16};
 
 }  // namespace quire::cpu::gemm

@@ -86,15 +86,6 @@ void to_f32(const float* x, std::int64_t k, std::int64_t num_blocks, F32Block* o
   }
 }
 
-void to_f32_rounded(const float* x, std::int64_t k, std::int64_t num_blocks, F32Block* out) {
-  for (std::int64_t b = 0; b < num_blocks; ++b) {
-    load_block(x, k, b, out[b].x);
-    for (int i = 0; i < kBlockK; ++i) out[b].x[i] = from_bits(round_bf16_bits(out[b].x[i]));
-    store_neg_sums(out[b].x, out[b].neg_sum);
-    out[b].unused = 0.0f;
-  }
-}
-
 void to_bf16(const float* x, std::int64_t k, std::int64_t num_blocks, Bf16Block* out) {
   for (std::int64_t b = 0; b < num_blocks; ++b) {
     float values[kBlockK];
@@ -111,6 +102,6 @@ void to_bf16(const float* x, std::int64_t k, std::int64_t num_blocks, Bf16Block*
 
 }  // namespace
 
-constinit const ActivationTable kActivationsGeneric = {"generic", to_int8, to_f32, to_f32_rounded, to_bf16};
+constinit const ActivationTable kActivationsGeneric = {"generic", to_int8, to_f32, to_bf16};
 
 }  // namespace quire::cpu::gemm

@@ -1,6 +1,6 @@
-// Purpose: linear layer, float weights as stored (f32, f16, bf16) x float32 activations (f32 mode; bf16 mode
-// with rounded activations). Included by dense_*.cc after one bytes_*.h. Arithmetic per output: two chains of
-// fma, over the even and over the odd features, each in ascending order; their sum at the end.
+// Purpose: linear layer, float weights as stored (f32, f16, bf16) x float32 activations. Included by
+// dense_*.cc after one bytes_*.h. Arithmetic per output: two chains of fma, over the even and over the odd
+// features, each in ascending order; their sum at the end.
 #pragma once
 
 #include "backend/cpu/gemm/kernel_types.h"

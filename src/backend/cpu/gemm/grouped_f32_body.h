@@ -1,5 +1,5 @@
-// Purpose: linear layer, grouped integer weights x float32 activations (f32 mode; bf16 mode with rounded
-// activations). Included by grouped_f32_*.cc after one bytes_*.h. Arithmetic per output:
+// Purpose: linear layer, grouped integer weights x float32 activations. Included by grouped_f32_*.cc after
+// one bytes_*.h. Arithmetic per output:
 //   each segment: part = sum of (q - zero) * x by fma, features in ascending order
 //   segments in ascending order: sum = fma(part, scale, sum); with minimums: sum = fma(min, -(sum of x), sum)
 #pragma once

@@ -58,11 +58,11 @@ const Table* select(const Entry<Table> (&entries)[kCount], Isa isa, const char* 
 KernelSet select_kernels(Isa isa) {
   KernelSet set;
   const char* none = "none";
-  const char* rounded = "float32 kernel on rounded activations";
+  const char* exact = "the float32 kernel (activations are not rounded)";
   set.grouped_int8 = select(kGroupedInt8, isa, "linear, integer weights x int8", none, set.report);
-  set.grouped_bf16 = select(kGroupedBf16, isa, "linear, integer weights x bf16", rounded, set.report);
+  set.grouped_bf16 = select(kGroupedBf16, isa, "linear, integer weights x bf16", exact, set.report);
   set.grouped_f32 = select(kGroupedF32, isa, "linear, integer weights x f32", none, set.report);
-  set.dense_bf16 = select(kDenseBf16, isa, "linear, bf16 weights x bf16", rounded, set.report);
+  set.dense_bf16 = select(kDenseBf16, isa, "linear, bf16 weights x bf16", exact, set.report);
   set.dense_f32 = select(kDenseF32, isa, "linear, float weights x f32", none, set.report);
   set.activations = select(kActivations, isa, "activation rounding", none, set.report);
   return set;

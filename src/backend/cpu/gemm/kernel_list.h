@@ -15,9 +15,9 @@ struct KernelSet {
   const ActivationTable* activations = nullptr;
   const GroupedInt8Table* grouped_int8 = nullptr;
   const GroupedF32Table* grouped_f32 = nullptr;
-  const GroupedBf16Table* grouped_bf16 = nullptr;  // null: bf16 mode uses grouped_f32 on rounded activations
+  const GroupedBf16Table* grouped_bf16 = nullptr;  // null: bf16 mode uses grouped_f32
   const DenseF32Table* dense_f32 = nullptr;
-  const DenseBf16Table* dense_bf16 = nullptr;  // null: bf16 mode uses dense_f32 on rounded activations
+  const DenseBf16Table* dense_bf16 = nullptr;  // null: bf16 mode uses dense_f32
   std::vector<std::string> report;             // one line per kind of layer
 };
 KernelSet select_kernels(Isa isa);

@@ -105,7 +105,6 @@ struct ActivationTable {
   const char* name;
   void (*to_int8)(const float* x, std::int64_t k, std::int64_t num_blocks, Int8Block* out);
   void (*to_f32)(const float* x, std::int64_t k, std::int64_t num_blocks, F32Block* out);
-  void (*to_f32_rounded)(const float* x, std::int64_t k, std::int64_t num_blocks, F32Block* out);  // to bf16
   void (*to_bf16)(const float* x, std::int64_t k, std::int64_t num_blocks, Bf16Block* out);
 };
 

@@ -21,22 +21,29 @@ constexpr std::size_t kMaxPartBytes = std::size_t{256} << 10;
 Linear::Linear(Isa isa, ComputeMode mode, ThreadPool& pool)
     : mode_(mode), pool_(pool), kernels_(select_kernels(isa)) {}
 
+// Activations are rounded only for a kernel that gains from it: without a native bf16 dot product, and for
+// weights stored as f32 or f16, bf16 mode keeps float32. Float weights have no integer dot product: int8 mode
+// computes them as bf16 mode does.
 Linear::Form Linear::form_of(const LinearTarget& target) const {
-  if (mode_ == ComputeMode::kF32) return kF32;
-  if (mode_ == ComputeMode::kBf16 && target.finer_activations) return kF32;
   const CpuWeight& weight = CpuWeight::cast(*target.weight);
-  if (weight.is_quantized()) {
-    if (mode_ == ComputeMode::kInt8 && !target.finer_activations) return kInt8;
-    return kernels_.grouped_bf16 != nullptr ? kBf16 : kF32Rounded;
-  }
-  // Float weights have no integer dot product: int8 mode computes them as bf16 mode does.
-  const bool stored_bf16 = static_cast<const DenseWeight&>(weight).storage() == DType::kBf16;
-  return stored_bf16 && kernels_.dense_bf16 != nullptr ? kBf16 : kF32Rounded;
+  const bool quantized = weight.is_quantized();
+  const bool has_bf16_kernel = quantized
+                                   ? kernels_.grouped_bf16 != nullptr
+                                   : kernels_.dense_bf16 != nullptr &&
+                                         static_cast<const DenseWeight&>(weight).storage() == DType::kBf16;
+  const bool finer = target.finer_activations;
+  if (mode_ == ComputeMode::kInt8 && quantized && !finer) return kInt8;
+  const bool rounds = mode_ == ComputeMode::kInt8 || (mode_ == ComputeMode::kBf16 && !finer);
+  return rounds && has_bf16_kernel ? kBf16 : kF32;
+}
+
+ComputeMode Linear::mode_of(const LinearTarget& target) const {
+  const Form form = form_of(target);
+  return form == kInt8 ? ComputeMode::kInt8 : form == kBf16 ? ComputeMode::kBf16 : ComputeMode::kF32;
 }
 
 void Linear::prepare(Form form, const float* x, std::int64_t num_rows, std::int64_t k) {
-  constexpr std::size_t kBlockBytes[kNumForms] = {sizeof(Int8Block), sizeof(F32Block), sizeof(F32Block),
-                                                  sizeof(Bf16Block)};
+  constexpr std::size_t kBlockBytes[kNumForms] = {sizeof(Int8Block), sizeof(F32Block), sizeof(Bf16Block)};
   const std::int64_t num_blocks = (k + kBlockK - 1) / kBlockK;
   const std::size_t row_bytes = static_cast<std::size_t>(num_blocks) * kBlockBytes[form];
   Buffer& buffer = forms_[form];
@@ -50,8 +57,6 @@ void Linear::prepare(Form form, const float* x, std::int64_t num_rows, std::int6
         return to.to_int8(from, k, num_blocks, buffer.as<Int8Block>() + row * num_blocks);
       case kF32:
         return to.to_f32(from, k, num_blocks, buffer.as<F32Block>() + row * num_blocks);
-      case kF32Rounded:
-        return to.to_f32_rounded(from, k, num_blocks, buffer.as<F32Block>() + row * num_blocks);
       default:
         return to.to_bf16(from, k, num_blocks, buffer.as<Bf16Block>() + row * num_blocks);
     }
@@ -99,7 +104,7 @@ void Linear::run_tile(const CpuWeight& weight, Form form, std::int64_t tile, std
   const std::int64_t num_blocks = weight.num_blocks();
   const std::int64_t offset = first_row * num_blocks;
   const auto* ints = forms_[kInt8].as<Int8Block>() + offset;
-  const auto* floats = forms_[form == kF32Rounded ? kF32Rounded : kF32].as<F32Block>() + offset;
+  const auto* floats = forms_[kF32].as<F32Block>() + offset;
   const auto* halves = forms_[kBf16].as<Bf16Block>() + offset;
   if (weight.is_quantized()) {
     const auto& grouped = static_cast<const GroupedWeight&>(weight);

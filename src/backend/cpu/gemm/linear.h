@@ -23,11 +23,14 @@ class Linear {
 
   const KernelSet& kernels() const { return kernels_; }
   void run(const float* x, std::int64_t num_rows, std::span<const LinearTarget> targets);
+  // How the activations of a target are rounded in fact; finer than the mode where rounding would gain
+  // nothing.
+  ComputeMode mode_of(const LinearTarget& target) const;
   void embed(const PackedWeight& table, std::span<const std::int32_t> ids, float* out);
 
  private:
   // The forms in which kernels read activations.
-  enum Form : int { kInt8, kF32, kF32Rounded, kBf16, kNumForms };
+  enum Form : int { kInt8, kF32, kBf16, kNumForms };
   // Some tiles of one target.
   struct Part {
     std::size_t target;
