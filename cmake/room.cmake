@@ -30,12 +30,19 @@ endfunction()
 function(quire_room_tests)
   find_package(GTest REQUIRED)
   include(GoogleTest)
+  # GoogleTest's headers are most of a test's compile time: parsed once for all rooms.
+  add_library(quire_test_headers OBJECT ${CMAKE_SOURCE_DIR}/cmake/test_headers.cc)
+  target_link_libraries(quire_test_headers PRIVATE GTest::gtest GTest::gmock nlohmann_json::nlohmann_json Threads::Threads)
+  target_compile_definitions(quire_test_headers PRIVATE FMT_SHARED GTEST_HAS_PTHREAD=1
+    QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}" QUIRE_SHARED_DIR="${CMAKE_SOURCE_DIR}/../shared")
+  target_precompile_headers(quire_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
   foreach(name ${ARGN})
     file(GLOB_RECURSE tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*_test.cc)
     if(tests)
       add_executable(quire_${name}_test ${tests})
       target_link_libraries(quire_${name}_test PRIVATE quire_${name} GTest::gtest GTest::gmock GTest::gtest_main)
-      target_compile_definitions(quire_${name}_test PRIVATE
+      target_precompile_headers(quire_${name}_test REUSE_FROM quire_test_headers)
+      target_compile_definitions(quire_${name}_test PRIVATE FMT_SHARED GTEST_HAS_PTHREAD=1
         QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}" QUIRE_SHARED_DIR="${CMAKE_SOURCE_DIR}/../shared")
       gtest_discover_tests(quire_${name}_test DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300)
     endif()

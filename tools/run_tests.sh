@@ -37,12 +37,14 @@ part_asan() { configure_and_build asan && ASAN_OPTIONS=detect_stack_use_after_re
 part_tsan() { configure_and_build tsan && TSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/tools/tsan.supp run_unit_tests tsan; }
 
 part_fuzz() {
-  configure_and_build fuzz --target fuzzers || return 1
+  # The fuzzers live in the asan tree: same compiler, same flags.
+  configure_and_build asan --target fuzzers || return 1
+  mkdir -p build/fuzz
   local failed=0 pids=() names=()
   run_fuzzer() {
     local name=$1 corpus="build/fuzz/corpus/$1"
     mkdir -p "$corpus"
-    "build/fuzz/tests/fuzz/fuzz_$name" "$corpus" $([ -d "tests/fuzz/seeds/$name" ] && echo "tests/fuzz/seeds/$name") \
+    "build/asan/tests/fuzz/fuzz_$name" "$corpus" $([ -d "tests/fuzz/seeds/$name" ] && echo "tests/fuzz/seeds/$name") \
       -max_total_time="$fuzz_seconds" -rss_limit_mb=4096 -timeout=20 -max_len=65536 -print_final_stats=1 \
       -artifact_prefix="build/fuzz/$name-" >"build/fuzz/$name.log" 2>&1
   }

@@ -43,7 +43,6 @@ Reply::Reply(const GenerateRequest& request, const Submission& submission, const
              Metrics* metrics)
     : request_(request),
       submission_(submission),
-      model_(model),
       metrics_(metrics),
       num_running_(submission.stream->num_choices()) {
   choices_.reserve(static_cast<std::size_t>(num_running_));

@@ -84,7 +84,6 @@ class Reply {
 
   const GenerateRequest& request_;
   const Submission& submission_;
-  const ServedModel& model_;
   Metrics* metrics_;
   std::vector<Choice> choices_;
   std::int32_t num_running_;

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import subprocess
+import unicodedata
 
 import pytest
 from openai import OpenAI
@@ -73,7 +74,8 @@ def test_tokenizer(served):
         answer = served.post("/tokenize", {"prompt": row["text"], "add_special_tokens": False})
         assert answer.json["tokens"] == row["ids"], row["text"]
         back = served.post("/detokenize", {"tokens": row["ids"]}).json["prompt"]
-        assert back == row["text"]
+        # Qwen's tokenizer normalizes to NFC before it encodes.
+        assert back == (unicodedata.normalize("NFC", row["text"]) if "qwen" in served.name else row["text"])
 
 
 def test_chat_prompts(served):

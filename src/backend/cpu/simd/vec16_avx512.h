@@ -7,11 +7,15 @@
 #include <cstdint>
 
 // GCC 12 takes the deliberately undefined operands inside its own header for a mistake (GCC bug 105593).
+#ifndef __clang__
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
 #include <immintrin.h>
+#ifndef __clang__
 #pragma GCC diagnostic pop
+#endif
 
 namespace quire::cpu {
 namespace {
