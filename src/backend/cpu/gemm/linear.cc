@@ -103,28 +103,29 @@ void Linear::run_tile(const CpuWeight& weight, Form form, std::int64_t tile, std
                       int num_rows, float* out) const {
   const std::int64_t num_blocks = weight.num_blocks();
   const std::int64_t offset = first_row * num_blocks;
-  const auto* ints = forms_[kInt8].as<Int8Block>() + offset;
-  const auto* floats = forms_[kF32].as<F32Block>() + offset;
-  const auto* halves = forms_[kBf16].as<Bf16Block>() + offset;
   if (weight.is_quantized()) {
     const auto& grouped = static_cast<const GroupedWeight&>(weight);
     const int bits = grouped.bits_index();
     const int segment = grouped.segment_index();
     if (form == kInt8) {
-      kernels_.grouped_int8->kernels[bits][segment](grouped.tile(tile), ints, num_blocks, num_rows, out);
+      kernels_.grouped_int8->kernels[bits][segment](
+          grouped.tile(tile), forms_[kInt8].as<Int8Block>() + offset, num_blocks, num_rows, out);
     } else if (form == kBf16) {
-      kernels_.grouped_bf16->kernels[bits][segment](grouped.tile(tile), halves, num_blocks, num_rows, out);
+      kernels_.grouped_bf16->kernels[bits][segment](
+          grouped.tile(tile), forms_[kBf16].as<Bf16Block>() + offset, num_blocks, num_rows, out);
     } else {
-      kernels_.grouped_f32->kernels[bits][segment](grouped.tile(tile), floats, num_blocks, num_rows, out);
+      kernels_.grouped_f32->kernels[bits][segment](grouped.tile(tile), forms_[kF32].as<F32Block>() + offset,
+                                                   num_blocks, num_rows, out);
     }
     return;
   }
   const auto& dense = static_cast<const DenseWeight&>(weight);
   if (form == kBf16) {
-    kernels_.dense_bf16->kernel(dense.tile(tile), num_blocks, halves, num_blocks, num_rows, out);
+    kernels_.dense_bf16->kernel(dense.tile(tile), num_blocks, forms_[kBf16].as<Bf16Block>() + offset,
+                                num_blocks, num_rows, out);
   } else {
-    kernels_.dense_f32->kernels[static_cast<int>(dense.storage())](dense.tile(tile), num_blocks, floats,
-                                                                   num_blocks, num_rows, out);
+    kernels_.dense_f32->kernels[static_cast<int>(dense.storage())](
+        dense.tile(tile), num_blocks, forms_[kF32].as<F32Block>() + offset, num_blocks, num_rows, out);
   }
 }
 
