@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "base/sanitized.h"
 #include "text/gguf_keys_test.h"
 #include "text/tokenizer.h"
 
@@ -173,17 +174,7 @@ TEST(GgufTokenizer, DecodesWhatItEncodes) {
 }
 
 // Under a sanitizer a quarter of the length tells as much and takes seconds instead of a minute.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::size_t kLongRun = 64 << 10;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr std::size_t kLongRun = 64 << 10;
-#else
-constexpr std::size_t kLongRun = 256 << 10;
-#endif
-#else
-constexpr std::size_t kLongRun = 256 << 10;
-#endif
+constexpr std::size_t kLongRun = kSanitized ? 64 << 10 : 256 << 10;
 
 TEST(GgufTokenizer, LongRunsAreNotQuadratic) {
   for (const char* name : {"qwen2", "llama-bpe", "gpt-2", "deepseek-llm", "falcon", "llama-spm"}) {
