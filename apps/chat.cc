@@ -1,5 +1,4 @@
 // quire chat MODEL: a conversation in the terminal, or with lines from a pipe.
-#include <cerrno>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -46,12 +45,11 @@ class LineReader {
         if (!line.empty() && line.back() == '\r') line.pop_back();
         return Outcome::kLine;
       }
+      if (!wait_for_input(STDIN_FILENO)) return Outcome::kInterrupted;
       char bytes[4096];
       const ssize_t got = ::read(STDIN_FILENO, bytes, sizeof bytes);
       if (got > 0) {
         buffer_.append(bytes, static_cast<std::size_t>(got));
-      } else if (got < 0 && errno == EINTR) {
-        return Outcome::kInterrupted;
       } else if (!buffer_.empty()) {
         line = std::exchange(buffer_, "");
         return Outcome::kLine;
@@ -84,7 +82,6 @@ class Conversation {
       const auto outcome = input.read(line);
       if (outcome == LineReader::Outcome::kEnd) break;
       if (outcome == LineReader::Outcome::kInterrupted) {
-        take_interrupt();
         text.clear();
         fmt::print("\n(Ctrl-D or /exit to leave)\n");
         continue;

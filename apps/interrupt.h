@@ -4,9 +4,13 @@
 
 namespace quire {
 
-// SIGINT sets a flag instead of ending the program; blocking reads return with EINTR.
+// SIGINT is noted instead of ending the program.
 void catch_interrupts();
 // Whether SIGINT has come since the last call.
 bool take_interrupt();
+// Waits until there is something to read from fd (or its end): true. False if SIGINT comes first, or came
+// before; that takes it. Not left to read() and EINTR: the signal may reach another thread, or just before
+// the read.
+bool wait_for_input(int fd);
 
 }  // namespace quire

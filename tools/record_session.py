@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """Records docs/session.svg: what a terminal shows of a first session with Quire. Everything in it is run, not typed in:
-the server starts, curl streams an answer, `quire chat` answers two questions. Needs: pip install rich.
+the server starts, curl streams an answer, `quire chat` answers a question. Needs: pip install rich.
 
     make build && tools/record_session.py
 """
 import pathlib
 import re
 import subprocess
-import time
 import urllib.request
 
 from rich.console import Console
@@ -46,18 +45,16 @@ show("".join(log), lambda lines: [line for line in lines if any(word in line for
 prompt(f"curl -N localhost:8000/v1/chat/completions -d '{BODY}'")
 request = urllib.request.Request(f"http://127.0.0.1:{PORT}/v1/chat/completions", BODY.encode())
 events = urllib.request.urlopen(request).read().decode().split("\n\n")
-show("\n".join(events[:4]), lambda lines: [re.sub(r'"created".*?"choices"', '…"choices"', line) for line in lines])
+show("\n".join(events[:5]), lambda lines: [re.sub(r'"id".*?("delta":\{.*?\}).*', r'… \1 …', line) for line in lines])
 console.print(Text("…"))
 show(events[-2] if events[-1] == "" else events[-1])
 server.terminate()
 server.wait()
 
 prompt(f"quire chat {MODEL}")
-questions = "Write a C++ one-liner that sums a std::vector<int> v.\nAnd in Python, for a list?\n"
-chat = subprocess.run([QUIRE, "chat", MODEL, "--temperature", "0", "--max-tokens", "90"], input=questions, text=True,
+question = "Write a C++ one-liner that sums a std::vector<int> v."
+chat = subprocess.run([QUIRE, "chat", MODEL, "--temperature", "0", "--max-tokens", "120"], input=question + "\n", text=True,
                       capture_output=True)
-for question, answer in zip(questions.splitlines(), re.split(r"\n{2,}(?=\S)", chat.stdout, maxsplit=1)):
-    console.print(Text.assemble(("> ", "bold cyan"), question))
-    show(answer)
-time.sleep(0.1)
+console.print(Text.assemble(("> ", "bold cyan"), question))
+show(chat.stdout)
 console.save_svg(str(ROOT / "docs" / "session.svg"), title="quire")
