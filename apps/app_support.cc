@@ -396,7 +396,8 @@ Result<Machine> load_weights(const ModelFlags& flags, const std::function<void(d
   BackendOptions options;
   options.isa = isa == nullptr ? "" : isa;
   options.num_threads = flags.threads > 0 ? flags.threads : cpus.num_usable;
-  QUIRE_TRY(machine.compute, choose_compute(flags, options.isa, kinds_of(*out.checkpoint)));
+  const WeightKinds kinds = kinds_of(*out.checkpoint);
+  QUIRE_TRY(machine.compute, choose_compute(flags, options.isa, kinds));
   options.compute = machine.compute.mode;
   QUIRE_TRY(out.backend, make_backend(flags.backend, options));
   report.add("compute",
@@ -413,8 +414,7 @@ Result<Machine> load_weights(const ModelFlags& flags, const std::function<void(d
                    "max-model-len");
   }
   LoadOptions load;
-  QUIRE_TRY(const WeightDType held,
-            choose_weight_dtype(flags, kinds_of(*out.checkpoint), machine.compute.mode));
+  QUIRE_TRY(const WeightDType held, choose_weight_dtype(flags, kinds, machine.compute.mode));
   load.weight_dtype = held.hold_as;
   report.add("weights", held.reason);
   load.max_model_len = machine.max_model_len;

@@ -8,6 +8,7 @@
 
 #include "text/jinja/filters.h"
 #include "text/jinja/unicode.h"
+#include "text/utf8.h"
 
 namespace quire::jinja {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "text/jinja/parser_impl.h"
 #include "text/jinja/unicode.h"
+#include "text/utf8.h"
 
 namespace quire::jinja {
 

@@ -51,22 +51,6 @@ bool is_digit_form(CodePoint c) {
 
 }  // namespace
 
-bool is_valid_utf8(std::string_view bytes) {
-  const auto* data = reinterpret_cast<const utf8proc_uint8_t*>(bytes.data());
-  std::size_t at = 0;
-  while (at < bytes.size()) {
-    if (data[at] < 0x80) {
-      ++at;
-      continue;
-    }
-    utf8proc_int32_t c = 0;
-    const auto n = utf8proc_iterate(data + at, static_cast<utf8proc_ssize_t>(bytes.size() - at), &c);
-    if (n <= 0) return false;
-    at += static_cast<std::size_t>(n);
-  }
-  return true;
-}
-
 std::string sanitize_utf8(std::string_view bytes) {
   const auto* data = reinterpret_cast<const utf8proc_uint8_t*>(bytes.data());
   std::string out;

@@ -1,5 +1,5 @@
 // Purpose: Python's view of characters (code points) over UTF-8 bytes: counting, classes, case mappings.
-// In: valid UTF-8 (sanitize() makes it so). Thread: pure functions.
+// In: valid UTF-8 (text/utf8.h checks it, sanitize_utf8() makes it so). Thread: pure functions.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,6 @@ namespace quire::jinja {
 
 using CodePoint = std::int32_t;
 
-bool is_valid_utf8(std::string_view bytes);
 // Replaces every malformed byte by U+FFFD.
 std::string sanitize_utf8(std::string_view bytes);
 void append_utf8(std::string& out, CodePoint c);  // surrogates and out-of-range values become U+FFFD
