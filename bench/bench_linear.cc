@@ -157,13 +157,13 @@ int run(int argc, char** argv) {
       }
       for (const ComputeMode mode : {ComputeMode::kF32, ComputeMode::kBf16, ComputeMode::kInt8}) {
         if (!mode_pin.empty() && mode_pin != compute_mode_name(mode)) continue;
-        cpu::gemm::Linear linear(isa, mode, pool);
+        cpu::gemm::Linear linear(isa, mode, {}, pool);
         std::vector<float> want(static_cast<std::size_t>(problem.n));
         std::vector<float> got(want.size());
         const LinearTarget oracle{weights.oracle.get(), nullptr, want.data()};
         const LinearTarget first{weights.copies[0].get(), nullptr, got.data()};
-        ref::linear(pool, mode, x.data(), 1, {&oracle, 1});
-        linear.run(x.data(), 1, {&first, 1});
+        ref::linear(pool, mode, {x.data(), 1}, {&oracle, 1});
+        linear.run({x.data(), 1}, {&first, 1});
         const double error = error_of(got, want);
         all_right = all_right && error < 1e-4;
         std::printf("  %-10s %-4s %s", name.c_str(), std::string(compute_mode_name(mode)).c_str(),
@@ -178,7 +178,7 @@ int run(int argc, char** argv) {
                              for (std::size_t call = 0; call < calls; ++call) {
                                const LinearTarget target{weights.copies[next++ % weights.copies.size()].get(),
                                                          nullptr, out.data()};
-                               linear.run(x.data(), num_rows, {&target, 1});
+                               linear.run({x.data(), num_rows}, {&target, 1});
                              }
                            }) /
               static_cast<double>(calls);

@@ -29,7 +29,18 @@ enum class ComputeMode {
 };
 std::string_view compute_mode_name(ComputeMode mode);
 
-// One output of linear(): out[t][j] = sum_c x[t][c] * weight[j][c] + bias[j].
+// What linear() multiplies: x, or rms_norm(x) where a norm is given. The norm belongs to the layer because
+// the rows are read once anyway, to round them.
+struct LinearInput {
+  const float* x = nullptr;  // [num_rows, k]
+  std::int64_t num_rows = 0;
+  const float* norm_weight = nullptr;  // [k] or null; then row t is x[t] / sqrt(mean(x[t]^2) + eps) * weight
+  float norm_eps = 0.0f;
+};
+
+// One output of linear(), with y[t][j] = sum_c x[t][c] * weight[j][c] + bias[j]:
+//   out[t][j] = y[t][j], or silu(gate's y[t][j]) * y[t][j] where there is a gate (SwiGLU); added to what is
+//   there if `accumulate` (the residual connection).
 struct LinearTarget {
   const PackedWeight* weight = nullptr;  // [n, k]
   const float* bias = nullptr;           // [n] or null
@@ -38,6 +49,9 @@ struct LinearTarget {
   // to bf16. The output layer asks for it: its rounding goes straight into the logprobs (measured:
   // docs/flow.md, Numbers).
   bool finer_activations = false;
+  const PackedWeight* gate = nullptr;  // [n, k] or null
+  const float* gate_bias = nullptr;    // [n] or null
+  bool accumulate = false;
 };
 
 // Memory for the keys and values of one model: num_layers x num_blocks blocks of block_size tokens.
@@ -93,11 +107,18 @@ class Backend {
   // Weights.
   virtual Result<std::unique_ptr<PackedWeight>> pack(const GroupedRows& rows) = 0;
   virtual Result<std::unique_ptr<PackedWeight>> pack(const FloatRows& rows) = 0;
+  // All that the packed form depends on besides the weight itself: backends with the same key can restore() each
+  // other's images. "" = this backend's weights cannot be stored.
+  virtual std::string packing_key() const { return {}; }
+  // The weight of an image whose arrays owner keeps alive; they are used in place and may be read only. An error
+  // if they do not fit its numbers.
+  virtual Result<std::unique_ptr<PackedWeight>> restore(const PackedImage& image,
+                                                        std::shared_ptr<const void> owner);
 
   // out[t] = row ids[t] of table, as float32. ids lie in [0, table.n()).  out: [ids.size(), table.k()]
   virtual void embed(const PackedWeight& table, std::span<const std::int32_t> ids, float* out) = 0;
-  // All targets share the input x: [num_rows, k].
-  virtual void linear(const float* x, std::int64_t num_rows, std::span<const LinearTarget> targets) = 0;
+  // All targets share the input and its k. No output may overlap the input.
+  virtual void linear(const LinearInput& input, std::span<const LinearTarget> targets) = 0;
 
   // out[t] = x[t] / sqrt(mean(x[t]^2) + eps) * weight; x, out: [num_rows, dim], may be the same; weight:
   // [dim].
@@ -127,11 +148,20 @@ class Backend {
   virtual void copy_block(KvCache& cache, std::int32_t from, std::int32_t to) = 0;
 };
 
+// How the `cpu` backend cuts its work; results never depend on it. `quire build` measures what is best.
+struct CpuTuning {
+  std::int64_t panel_rows = 64;       // rows of activations per pass over a part's weights
+  std::int64_t parts_per_thread = 8;  // parts of a linear layer per thread, within the two bounds below
+  std::int64_t min_part_bytes = 32 << 10;
+  std::int64_t max_part_bytes = 256 << 10;
+};
+
 struct BackendOptions {
   ComputeMode compute = ComputeMode::kF32;
   int num_threads = 1;
   std::string
       isa;  // "", or "generic", "avx2", "avx512", "avx512bf16": pins the tier; an error if it cannot run here
+  CpuTuning tuning = {};
 };
 // name: "ref" or "cpu" (backend_list.cc). Unknown names and impossible tiers are errors that list what there
 // is.

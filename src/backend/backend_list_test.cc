@@ -55,7 +55,7 @@ TEST(MakeBackend, BackendsAgreeOnALinearLayerAndAnEmbedding) {
     std::vector<float> out(2 * 3 * 40);
     const LinearTarget targets[] = {{grouped.get(), nullptr, out.data()},
                                     {floats.get(), x.data(), out.data() + 3 * 40}};
-    backend->linear(x.data(), 3, targets);
+    backend->linear({x.data(), 3}, targets);
     outs.push_back(out);
     std::vector<float> embedding(2 * 64);
     const std::int32_t ids[] = {39, 0};

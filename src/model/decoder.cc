@@ -18,7 +18,13 @@ namespace {
 struct Linear {
   std::unique_ptr<PackedWeight> weight;
   std::vector<float> bias;  // empty = none
-  LinearTarget to(float* out) const { return {weight.get(), bias.empty() ? nullptr : bias.data(), out}; }
+  LinearTarget to(float* out) const {
+    LinearTarget target;
+    target.weight = weight.get();
+    target.bias = bias.empty() ? nullptr : bias.data();
+    target.out = out;
+    return target;
+  }
 };
 
 struct Layer {
@@ -97,11 +103,11 @@ class Decoder final : public Model {
   std::size_t weight_bytes_ = 0;
   std::vector<std::string> report_;
 
-  Activations x_, normed_, q_, k_, v_, attended_, gate_, up_, projected_, picked_, logits_;
+  Activations x_, q_, k_, v_, attended_, activated_, picked_, logits_;
 };
 
 Status Decoder::load(const DecoderTraits& traits, const Checkpoint& checkpoint, const LoadOptions& options) {
-  WeightReader reader(checkpoint, backend_, options.weight_dtype, options.progress);
+  WeightReader reader(checkpoint, backend_, options);
   if (checkpoint.format == CheckpointFormat::kGguf && reader.has("rope_freqs.weight")) {
     QUIRE_TRY(config_.rope_freq_factors, reader.vector("rope_freqs.weight", config_.rope_dim / 2));
     for (float factor : config_.rope_freq_factors) {
@@ -202,13 +208,11 @@ void Decoder::attention_block(const Layer& layer, std::int64_t index, const Batc
   const std::int64_t kv_heads = config_.num_kv_heads;
   const std::int64_t head_dim = config_.head_dim;
   const auto eps = static_cast<float>(config_.rms_norm_eps);
-  float* normed = normed_.rows(tokens, config_.hidden_size);
   float* q = q_.rows(tokens, heads * head_dim);
   float* k = k_.rows(tokens, kv_heads * head_dim);
   float* v = v_.rows(tokens, kv_heads * head_dim);
-  backend_.rms_norm(x, layer.attention_norm.data(), eps, tokens, config_.hidden_size, normed);
   const LinearTarget qkv[] = {layer.q.to(q), layer.k.to(k), layer.v.to(v)};
-  backend_.linear(normed, tokens, qkv);
+  backend_.linear({x, tokens, layer.attention_norm.data(), eps}, qkv);
   if (!layer.q_norm.empty()) {
     backend_.rms_norm(q, layer.q_norm.data(), eps, tokens * heads, head_dim, q);
     backend_.rms_norm(k, layer.k_norm.data(), eps, tokens * kv_heads, head_dim, k);
@@ -231,26 +235,20 @@ void Decoder::attention_block(const Layer& layer, std::int64_t index, const Batc
   float* attended = attended_.rows(tokens, heads * head_dim);
   backend_.attention(q, *kv_, index, shape, params, attended);
 
-  float* projected = projected_.rows(tokens, config_.hidden_size);
-  const LinearTarget o[] = {layer.o.to(projected)};
-  backend_.linear(attended, tokens, o);
-  backend_.add(x, projected, tokens * config_.hidden_size);
+  LinearTarget o = layer.o.to(x);
+  o.accumulate = true;
+  backend_.linear({attended, tokens}, {&o, 1});
 }
 
 void Decoder::mlp_block(const Layer& layer, std::int64_t num_tokens, float* x) {
-  const std::int64_t hidden = config_.hidden_size;
-  float* normed = normed_.rows(num_tokens, hidden);
-  float* gate = gate_.rows(num_tokens, config_.intermediate_size);
-  float* up = up_.rows(num_tokens, config_.intermediate_size);
-  float* projected = projected_.rows(num_tokens, hidden);
-  backend_.rms_norm(x, layer.mlp_norm.data(), static_cast<float>(config_.rms_norm_eps), num_tokens, hidden,
-                    normed);
-  const LinearTarget gate_up[] = {layer.gate.to(gate), layer.up.to(up)};
-  backend_.linear(normed, num_tokens, gate_up);
-  backend_.silu_mul(gate, up, num_tokens * config_.intermediate_size, gate);
-  const LinearTarget down[] = {layer.down.to(projected)};
-  backend_.linear(gate, num_tokens, down);
-  backend_.add(x, projected, num_tokens * hidden);
+  float* activated = activated_.rows(num_tokens, config_.intermediate_size);
+  LinearTarget up = layer.up.to(activated);
+  up.gate = layer.gate.weight.get();
+  up.gate_bias = layer.gate.bias.empty() ? nullptr : layer.gate.bias.data();
+  backend_.linear({x, num_tokens, layer.mlp_norm.data(), static_cast<float>(config_.rms_norm_eps)}, {&up, 1});
+  LinearTarget down = layer.down.to(x);
+  down.accumulate = true;
+  backend_.linear({activated, num_tokens}, {&down, 1});
 }
 
 Logits Decoder::forward(const Batch& batch) {
@@ -269,12 +267,13 @@ Logits Decoder::forward(const Batch& batch) {
     const float* from = x + batch.logit_rows[static_cast<std::size_t>(i)] * hidden;
     std::copy(from, from + hidden, picked + i * hidden);
   }
-  backend_.rms_norm(picked, final_norm_.data(), static_cast<float>(config_.rms_norm_eps), num_rows, hidden,
-                    picked);
   float* logits = logits_.rows(num_rows, config_.vocab_size);
-  LinearTarget head[] = {{head_ ? head_.get() : embedding_.get(), nullptr, logits}};
-  head[0].finer_activations = true;
-  backend_.linear(picked, num_rows, head);
+  LinearTarget head;
+  head.weight = head_ ? head_.get() : embedding_.get();
+  head.out = logits;
+  head.finer_activations = true;
+  backend_.linear({picked, num_rows, final_norm_.data(), static_cast<float>(config_.rms_norm_eps)},
+                  {&head, 1});
   return {logits, num_rows, config_.vocab_size};
 }
 

@@ -19,7 +19,7 @@ class CpuBackend final : public Backend {
         isa_(choice_.isa),
         mode_(options.compute),
         pool_(options.num_threads),
-        linear_(isa_, mode_, pool_),
+        linear_(isa_, mode_, options.tuning, pool_),
         attention_(isa_, pool_) {}
 
   std::string name() const override { return "cpu"; }
@@ -43,11 +43,19 @@ class CpuBackend final : public Backend {
   Result<std::unique_ptr<PackedWeight>> pack(const FloatRows& rows) override {
     return gemm::pack(rows, pool_);
   }
+  std::string packing_key() const override {
+    return fmt::format("cpu, layout {}, {}, {}", gemm::kPackedLayoutVersion, isa_name(isa_),
+                       compute_mode_name(mode_));
+  }
+  Result<std::unique_ptr<PackedWeight>> restore(const PackedImage& image,
+                                                std::shared_ptr<const void> owner) override {
+    return gemm::restore(image, std::move(owner));
+  }
   void embed(const PackedWeight& table, std::span<const std::int32_t> ids, float* out) override {
     linear_.embed(table, ids, out);
   }
-  void linear(const float* x, std::int64_t num_rows, std::span<const LinearTarget> targets) override {
-    linear_.run(x, num_rows, targets);
+  void linear(const LinearInput& input, std::span<const LinearTarget> targets) override {
+    linear_.run(input, targets);
   }
 
   void rms_norm(const float* x, const float* weight, float eps, std::int64_t num_rows, std::int64_t dim,

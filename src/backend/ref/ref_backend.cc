@@ -26,8 +26,8 @@ class RefBackend final : public Backend {
   void embed(const PackedWeight& table, std::span<const std::int32_t> ids, float* out) override {
     ref::embed(table, ids, out);
   }
-  void linear(const float* x, std::int64_t num_rows, std::span<const LinearTarget> targets) override {
-    ref::linear(pool_, mode_, x, num_rows, targets);
+  void linear(const LinearInput& input, std::span<const LinearTarget> targets) override {
+    ref::linear(pool_, mode_, input, targets);
   }
 
   void rms_norm(const float* x, const float* weight, float eps, std::int64_t num_rows, std::int64_t dim,

@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 
 #include "backend/compute_mode.h"
+#include "backend/ref/ref_ops.h"
 #include "backend/weight_check.h"
 #include "base/check.h"
 #include "base/dtype.h"
@@ -166,36 +167,69 @@ void quantize_row(const float* x, std::int64_t k, std::int8_t* q, float* scales)
   }
 }
 
-void linear(ThreadPool& pool, ComputeMode mode, const float* x, std::int64_t num_rows,
+namespace {
+
+// y[t][j] of one weight: [num_rows, n].
+std::vector<float> multiply(ThreadPool& pool, const RefWeight& weight, const float* inputs,
+                            std::int64_t num_rows, const float* bias) {
+  constexpr std::int64_t kRowsPerPart = 16;
+  const std::int64_t n = weight.n();
+  const std::int64_t k = weight.k();
+  std::vector<float> out(static_cast<std::size_t>(num_rows * n));
+  pool.run((n + kRowsPerPart - 1) / kRowsPerPart, [&](std::int64_t part) {
+    std::vector<float> row(static_cast<std::size_t>(k));
+    for (std::int64_t j = part * kRowsPerPart; j < std::min(n, (part + 1) * kRowsPerPart); ++j) {
+      weight.dequantize_row(j, row.data());
+      for (std::int64_t t = 0; t < num_rows; ++t) {
+        const double sum = dot(inputs + t * k, row.data(), k) + (bias == nullptr ? 0.0 : bias[j]);
+        out[static_cast<std::size_t>(t * n + j)] = static_cast<float>(sum);
+      }
+    }
+  });
+  return out;
+}
+
+}  // namespace
+
+void linear(ThreadPool& pool, ComputeMode mode, const LinearInput& input,
             std::span<const LinearTarget> targets) {
+  const std::int64_t num_rows = input.num_rows;
   if (num_rows == 0 || targets.empty()) return;
   const std::int64_t k = targets[0].weight->k();
+  const float* x = input.x;
+  std::vector<float> normed;
+  if (input.norm_weight != nullptr) {
+    normed.resize(static_cast<std::size_t>(num_rows * k));
+    rms_norm(x, input.norm_weight, input.norm_eps, num_rows, k, normed.data());
+    x = normed.data();
+  }
   std::vector<float> int8_values;
   std::vector<float> bf16_values;
   if (mode == ComputeMode::kInt8) int8_values = activations(ComputeMode::kInt8, x, num_rows, k);
   if (mode != ComputeMode::kF32) bf16_values = activations(ComputeMode::kBf16, x, num_rows, k);
+  // What linear.cc of the cpu backend does where it has every kernel: float weights have no integer dot
+  // product and take int8 mode the bf16 way; weights stored as f32 or f16 are never multiplied by rounded
+  // activations.
+  const auto inputs_of = [&](const RefWeight& weight, bool finer) -> const float* {
+    if (mode == ComputeMode::kInt8 && weight.has_integer_dot() && !finer) return int8_values.data();
+    const bool rounds = mode == ComputeMode::kInt8 || (mode == ComputeMode::kBf16 && !finer);
+    return rounds && weight.has_bf16_dot() ? bf16_values.data() : x;
+  };
   for (const LinearTarget& target : targets) {
     const RefWeight& weight = as_ref(*target.weight);
     QUIRE_CHECK_EQ(weight.k(), k);
-    // What linear.cc of the cpu backend does where it has every kernel: float weights have no integer dot
-    // product and take int8 mode the bf16 way; weights stored as f32 or f16 are never multiplied by rounded
-    // activations.
-    const bool in_int8 = mode == ComputeMode::kInt8 && weight.has_integer_dot() && !target.finer_activations;
-    const bool in_bf16 = weight.has_bf16_dot() && (mode == ComputeMode::kInt8 ||
-                                                   (mode == ComputeMode::kBf16 && !target.finer_activations));
-    const float* inputs = in_int8 ? int8_values.data() : in_bf16 ? bf16_values.data() : x;
-    constexpr std::int64_t kRowsPerPart = 16;
-    const std::int64_t n = weight.n();
-    pool.run((n + kRowsPerPart - 1) / kRowsPerPart, [&](std::int64_t part) {
-      std::vector<float> row(static_cast<std::size_t>(k));
-      for (std::int64_t j = part * kRowsPerPart; j < std::min(n, (part + 1) * kRowsPerPart); ++j) {
-        weight.dequantize_row(j, row.data());
-        for (std::int64_t t = 0; t < num_rows; ++t) {
-          const double bias = target.bias == nullptr ? 0.0 : static_cast<double>(target.bias[j]);
-          target.out[t * n + j] = static_cast<float>(dot(inputs + t * k, row.data(), k) + bias);
-        }
-      }
-    });
+    std::vector<float> y =
+        multiply(pool, weight, inputs_of(weight, target.finer_activations), num_rows, target.bias);
+    if (target.gate != nullptr) {
+      const RefWeight& gate = as_ref(*target.gate);
+      QUIRE_CHECK_EQ(gate.k(), k);
+      QUIRE_CHECK_EQ(gate.n(), weight.n());
+      const std::vector<float> gates =
+          multiply(pool, gate, inputs_of(gate, target.finer_activations), num_rows, target.gate_bias);
+      silu_mul(gates.data(), y.data(), static_cast<std::int64_t>(y.size()), y.data());
+    }
+    for (std::size_t i = 0; i < y.size(); ++i)
+      target.out[i] = target.accumulate ? target.out[i] + y[i] : y[i];
   }
 }
 

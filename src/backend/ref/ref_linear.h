@@ -17,7 +17,7 @@ Result<std::unique_ptr<PackedWeight>> pack(const GroupedRows& rows);
 Result<std::unique_ptr<PackedWeight>> pack(const FloatRows& rows);
 
 void embed(const PackedWeight& table, std::span<const std::int32_t> ids, float* out);
-void linear(ThreadPool& pool, ComputeMode mode, const float* x, std::int64_t num_rows,
+void linear(ThreadPool& pool, ComputeMode mode, const LinearInput& input,
             std::span<const LinearTarget> targets);
 
 // One row as int8 with a scale per group of kActivationGroup values: scale = max|x| / 127, q = x / scale

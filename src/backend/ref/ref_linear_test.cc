@@ -17,7 +17,7 @@ std::vector<float> run(ComputeMode mode, const PackedWeight& weight, const std::
   const auto num_rows = static_cast<std::int64_t>(x.size()) / weight.k();
   std::vector<float> out(static_cast<std::size_t>(num_rows * weight.n()));
   const LinearTarget target{&weight, bias, out.data()};
-  linear(pool, mode, x.data(), num_rows, {&target, 1});
+  linear(pool, mode, {x.data(), num_rows}, {&target, 1});
   return out;
 }
 
@@ -81,7 +81,7 @@ TEST(RefLinear, ModesRoundTheActivationsOnly) {
   float out = 0;
   const LinearTarget finer{weight.get(), nullptr, &out, true};
   ThreadPool pool(1);
-  linear(pool, ComputeMode::kBf16, &x, 1, {&finer, 1});
+  linear(pool, ComputeMode::kBf16, {&x, 1}, {&finer, 1});
   EXPECT_EQ(out, x);
   GroupedRows rows;
   rows.n = 1;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/cpu/elementwise/elementwise.h"
 #include "base/check.h"
 
 namespace quire::cpu::gemm {
@@ -10,66 +11,74 @@ namespace {
 // Below this much work a call stays on its own thread: waking the others costs some microseconds.
 constexpr std::int64_t kMinParallelMacs = 64 * 1024;
 constexpr std::int64_t kMinParallelValues = 32 * 1024;
-// Parts per thread: enough to even out threads of unequal speed, few enough to keep a part's weights one
-// long stream of memory. A part's weights stay in the second-level cache while row panels pass over them.
-constexpr std::size_t kPartsPerThread = 8;
-constexpr std::size_t kMinPartBytes = std::size_t{32} << 10;
-constexpr std::size_t kMaxPartBytes = std::size_t{256} << 10;
+
+// sums: [num_rows, 16]
+void add_bias(const float* bias, std::int64_t begin, std::int64_t columns, int num_rows, float* sums) {
+  if (bias == nullptr) return;
+  for (int r = 0; r < num_rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c) sums[r * kTileCols + c] += bias[begin + c];
+}
 
 }  // namespace
 
-Linear::Linear(Isa isa, ComputeMode mode, ThreadPool& pool)
-    : mode_(mode), pool_(pool), kernels_(select_kernels(isa)) {}
+Linear::Linear(Isa isa, ComputeMode mode, const CpuTuning& tuning, ThreadPool& pool)
+    : mode_(mode),
+      tuning_(tuning),
+      pool_(pool),
+      kernels_(select_kernels(isa)),
+      elementwise_(elementwise_kernel(isa)) {
+  QUIRE_CHECK(tuning_.panel_rows > 0 && tuning_.panel_rows <= kPanelRows);
+  QUIRE_CHECK_GT(tuning_.parts_per_thread, 0);
+  QUIRE_CHECK(tuning_.min_part_bytes > 0 && tuning_.min_part_bytes <= tuning_.max_part_bytes);
+}
 
 // Activations are rounded only for a kernel that gains from it: without a native bf16 dot product, and for
 // weights stored as f32 or f16, bf16 mode keeps float32. Float weights have no integer dot product: int8 mode
 // computes them as bf16 mode does.
-Linear::Form Linear::form_of(const LinearTarget& target) const {
-  const CpuWeight& weight = CpuWeight::cast(*target.weight);
+Linear::Form Linear::form_of(const PackedWeight& packed, bool finer) const {
+  const CpuWeight& weight = CpuWeight::cast(packed);
   const bool quantized = weight.is_quantized();
   const bool has_bf16_kernel = quantized
                                    ? kernels_.grouped_bf16 != nullptr
                                    : kernels_.dense_bf16 != nullptr &&
                                          static_cast<const DenseWeight&>(weight).storage() == DType::kBf16;
-  const bool finer = target.finer_activations;
   if (mode_ == ComputeMode::kInt8 && quantized && !finer) return kInt8;
   const bool rounds = mode_ == ComputeMode::kInt8 || (mode_ == ComputeMode::kBf16 && !finer);
   return rounds && has_bf16_kernel ? kBf16 : kF32;
 }
 
 ComputeMode Linear::mode_of(const LinearTarget& target) const {
-  const Form form = form_of(target);
+  const Form form = form_of(*target.weight, target.finer_activations);
   return form == kInt8 ? ComputeMode::kInt8 : form == kBf16 ? ComputeMode::kBf16 : ComputeMode::kF32;
 }
 
-void Linear::prepare(Form form, const float* x, std::int64_t num_rows, std::int64_t k) {
+void Linear::prepare(const bool (&wanted)[kNumForms], const LinearInput& input, std::int64_t k) {
   constexpr std::size_t kBlockBytes[kNumForms] = {sizeof(Int8Block), sizeof(F32Block), sizeof(Bf16Block)};
+  const std::int64_t num_rows = input.num_rows;
   const std::int64_t num_blocks = (k + kBlockK - 1) / kBlockK;
-  const std::size_t row_bytes = static_cast<std::size_t>(num_blocks) * kBlockBytes[form];
-  Buffer& buffer = forms_[form];
-  if (buffer.size() < static_cast<std::size_t>(num_rows) * row_bytes)
-    buffer = Buffer(static_cast<std::size_t>(num_rows) * row_bytes);
-  const auto prepare_row = [&](std::int64_t row) {
-    const float* from = x + row * k;
-    const ActivationTable& to = *kernels_.activations;
-    switch (form) {
-      case kInt8:
-        return to.to_int8(from, k, num_blocks, buffer.as<Int8Block>() + row * num_blocks);
-      case kF32:
-        return to.to_f32(from, k, num_blocks, buffer.as<F32Block>() + row * num_blocks);
-      default:
-        return to.to_bf16(from, k, num_blocks, buffer.as<Bf16Block>() + row * num_blocks);
+  for (int form = 0; form < kNumForms; ++form) {
+    const std::size_t bytes = static_cast<std::size_t>(num_rows * num_blocks) * kBlockBytes[form];
+    if (wanted[form] && forms_[form].size() < bytes) forms_[form] = Buffer(bytes);
+  }
+  const ActivationTable& to = *kernels_.activations;
+  const auto prepare_rows = [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> normed(input.norm_weight == nullptr ? 0 : static_cast<std::size_t>(k));
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* from = input.x + row * k;
+      if (input.norm_weight != nullptr) {
+        elementwise_.rms_norm(from, input.norm_weight, input.norm_eps, k, normed.data());
+        from = normed.data();
+      }
+      const std::int64_t at = row * num_blocks;
+      if (wanted[kInt8]) to.to_int8(from, k, num_blocks, forms_[kInt8].as<Int8Block>() + at);
+      if (wanted[kF32]) to.to_f32(from, k, num_blocks, forms_[kF32].as<F32Block>() + at);
+      if (wanted[kBf16]) to.to_bf16(from, k, num_blocks, forms_[kBf16].as<Bf16Block>() + at);
     }
   };
-  const std::int64_t rows_per_part = std::max<std::int64_t>(1, kMinParallelValues / 4 / k);
-  if (num_rows * k < kMinParallelValues) {
-    for (std::int64_t row = 0; row < num_rows; ++row) prepare_row(row);
-  } else {
-    pool_.run((num_rows + rows_per_part - 1) / rows_per_part, [&](std::int64_t part) {
-      const std::int64_t end = std::min(num_rows, (part + 1) * rows_per_part);
-      for (std::int64_t row = part * rows_per_part; row < end; ++row) prepare_row(row);
-    });
-  }
+  if (num_rows * k < kMinParallelValues) return prepare_rows(0, num_rows);
+  const std::int64_t step = std::max<std::int64_t>(1, kMinParallelValues / 4 / k);
+  pool_.run((num_rows + step - 1) / step,
+            [&](std::int64_t part) { prepare_rows(part * step, std::min(num_rows, (part + 1) * step)); });
 }
 
 // All targets go into one call of the pool, so that q, k and v, or gate and up, run side by side.
@@ -78,21 +87,27 @@ bool Linear::plan(std::int64_t num_rows, std::span<const LinearTarget> targets) 
   std::size_t total_bytes = 0;
   std::int64_t total_macs = 0;
   for (const LinearTarget& target : targets) {
-    total_bytes += target.weight->num_bytes();
-    total_macs += num_rows * target.weight->n() * target.weight->k();
+    for (const PackedWeight* weight : {target.weight, target.gate}) {
+      if (weight == nullptr) continue;
+      total_bytes += weight->num_bytes();
+      total_macs += num_rows * weight->n() * weight->k();
+    }
   }
-  const std::size_t part_bytes =
-      std::clamp(total_bytes / (static_cast<std::size_t>(pool_.num_threads()) * kPartsPerThread),
-                 kMinPartBytes, kMaxPartBytes);
+  const auto part_bytes = static_cast<std::size_t>(
+      std::clamp(static_cast<std::int64_t>(total_bytes) / (pool_.num_threads() * tuning_.parts_per_thread),
+                 tuning_.min_part_bytes, tuning_.max_part_bytes));
   const bool alone = pool_.num_threads() == 1 || total_macs < kMinParallelMacs;
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const CpuWeight& weight = CpuWeight::cast(*targets[i].weight);
     const std::int64_t num_tiles = weight.num_tiles();
+    const std::size_t tile_bytes =
+        weight.tile_bytes() +
+        (targets[i].gate == nullptr ? 0 : CpuWeight::cast(*targets[i].gate).tile_bytes());
     // On one thread parts still matter for many rows: each panel of rows passes over one part's weights.
     const std::int64_t step =
-        alone && num_rows <= kPanelRows
+        alone && num_rows <= tuning_.panel_rows
             ? num_tiles
-            : std::max<std::int64_t>(1, static_cast<std::int64_t>(part_bytes / weight.tile_bytes()));
+            : std::max<std::int64_t>(1, static_cast<std::int64_t>(part_bytes / tile_bytes));
     for (std::int64_t first = 0; first < num_tiles; first += step)
       parts_.push_back({i, first, std::min(step, num_tiles - first)});
   }
@@ -131,36 +146,51 @@ void Linear::run_tile(const CpuWeight& weight, Form form, std::int64_t tile, std
 
 void Linear::run_part(const Part& part, std::int64_t num_rows, const LinearTarget& target) const {
   const CpuWeight& weight = CpuWeight::cast(*target.weight);
-  const Form form = form_of(target);
+  const Form form = form_of(*target.weight, target.finer_activations);
+  const CpuWeight* gate = target.gate == nullptr ? nullptr : &CpuWeight::cast(*target.gate);
+  const Form gate_form = gate == nullptr ? form : form_of(*target.gate, target.finer_activations);
   const std::int64_t n = weight.n();
   alignas(64) float sums[kPanelRows * kTileCols];
-  for (std::int64_t first_row = 0; first_row < num_rows; first_row += kPanelRows) {
-    const auto rows = static_cast<int>(std::min<std::int64_t>(kPanelRows, num_rows - first_row));
+  alignas(64) float gates[kPanelRows * kTileCols];
+  for (std::int64_t first_row = 0; first_row < num_rows; first_row += tuning_.panel_rows) {
+    const auto rows = static_cast<int>(std::min(tuning_.panel_rows, num_rows - first_row));
     for (std::int64_t tile = part.first_tile; tile < part.first_tile + part.num_tiles; ++tile) {
-      run_tile(weight, form, tile, first_row, rows, sums);
       const std::int64_t begin = tile * kTileCols;
       const std::int64_t columns = std::min<std::int64_t>(kTileCols, n - begin);
-      float bias[kTileCols] = {};
-      if (target.bias != nullptr) std::copy_n(target.bias + begin, columns, bias);
+      run_tile(weight, form, tile, first_row, rows, sums);
+      add_bias(target.bias, begin, columns, rows, sums);
+      if (gate != nullptr) {
+        run_tile(*gate, gate_form, tile, first_row, rows, gates);
+        add_bias(target.gate_bias, begin, columns, rows, gates);
+        elementwise_.silu_mul(gates, sums, rows * kTileCols, sums);
+      }
       for (int r = 0; r < rows; ++r) {
         const float* from = sums + r * kTileCols;
         float* to = target.out + (first_row + r) * n + begin;
-        for (std::int64_t c = 0; c < columns; ++c) to[c] = from[c] + bias[c];
+        if (target.accumulate) {
+          for (std::int64_t c = 0; c < columns; ++c) to[c] += from[c];
+        } else {
+          std::copy_n(from, columns, to);
+        }
       }
     }
   }
 }
 
-void Linear::run(const float* x, std::int64_t num_rows, std::span<const LinearTarget> targets) {
+void Linear::run(const LinearInput& input, std::span<const LinearTarget> targets) {
+  const std::int64_t num_rows = input.num_rows;
   if (num_rows == 0 || targets.empty()) return;
   const std::int64_t k = targets[0].weight->k();
   bool wanted[kNumForms] = {};
   for (const LinearTarget& target : targets) {
     QUIRE_CHECK_EQ(target.weight->k(), k);
-    wanted[form_of(target)] = true;
+    wanted[form_of(*target.weight, target.finer_activations)] = true;
+    if (target.gate == nullptr) continue;
+    QUIRE_CHECK_EQ(target.gate->k(), k);
+    QUIRE_CHECK_EQ(target.gate->n(), target.weight->n());
+    wanted[form_of(*target.gate, target.finer_activations)] = true;
   }
-  for (int form = 0; form < kNumForms; ++form)
-    if (wanted[form]) prepare(static_cast<Form>(form), x, num_rows, k);
+  prepare(wanted, input, k);
   const bool parallel = plan(num_rows, targets);
   const auto run_one = [&](std::int64_t i) {
     const Part& part = parts_[static_cast<std::size_t>(i)];

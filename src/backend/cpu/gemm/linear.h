@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/cpu/elementwise/elementwise_kernel.h"
 #include "backend/cpu/gemm/kernel_list.h"
 #include "backend/cpu/gemm/packed_weight.h"
 #include "base/buffer.h"
@@ -19,10 +20,10 @@ namespace quire::cpu::gemm {
 
 class Linear {
  public:
-  Linear(Isa isa, ComputeMode mode, ThreadPool& pool);
+  Linear(Isa isa, ComputeMode mode, const CpuTuning& tuning, ThreadPool& pool);
 
   const KernelSet& kernels() const { return kernels_; }
-  void run(const float* x, std::int64_t num_rows, std::span<const LinearTarget> targets);
+  void run(const LinearInput& input, std::span<const LinearTarget> targets);
   // How the activations of a target are rounded in fact; finer than the mode where rounding would gain
   // nothing.
   ComputeMode mode_of(const LinearTarget& target) const;
@@ -37,17 +38,20 @@ class Linear {
     std::int64_t first_tile;
     std::int64_t num_tiles;
   };
-  Form form_of(const LinearTarget& target) const;
-  void prepare(Form form, const float* x, std::int64_t num_rows, std::int64_t k);
+  Form form_of(const PackedWeight& weight, bool finer_activations) const;
+  void prepare(const bool (&wanted)[kNumForms], const LinearInput& input, std::int64_t k);
   // Fills parts_; returns whether they are worth more than one thread.
   bool plan(std::int64_t num_rows, std::span<const LinearTarget> targets);
   void run_part(const Part& part, std::int64_t num_rows, const LinearTarget& target) const;
+  // sums: [num_rows, 16], without a bias.
   void run_tile(const CpuWeight& weight, Form form, std::int64_t tile, std::int64_t first_row, int num_rows,
-                float* out) const;
+                float* sums) const;
 
   const ComputeMode mode_;
+  const CpuTuning tuning_;
   ThreadPool& pool_;
   const KernelSet kernels_;
+  const ElementwiseKernel& elementwise_;
   Buffer forms_[kNumForms];  // [num_rows, num_blocks] of the form's block
   std::vector<Part> parts_;
 };

@@ -121,7 +121,7 @@ std::vector<float> run_own(Linear& linear, const Layer& layer, const float* bias
                            std::int64_t num_rows) {
   std::vector<float> out(static_cast<std::size_t>(num_rows * layer.problem.n), -1234.5f);
   const LinearTarget target{layer.own.get(), bias, out.data()};
-  linear.run(x, num_rows, {&target, 1});
+  linear.run({x, num_rows}, {&target, 1});
   return out;
 }
 
@@ -163,7 +163,7 @@ void expect_close(const Layer& layer, ComputeMode mode, const std::vector<float>
 TEST_P(LinearTest, MatchesTheReference) {
   ThreadPool pool(2);
   for (const ComputeMode mode : kModes) {
-    Linear linear(GetParam(), mode, pool);
+    Linear linear(GetParam(), mode, {}, pool);
     for (const char* text : kProblems) {
       const Layer layer = make_layer(text, Fill::kNormal, pool);
       const std::vector<float> bias = make_activations(1, layer.problem.n, 5);
@@ -172,7 +172,7 @@ TEST_P(LinearTest, MatchesTheReference) {
         std::vector<float> want(static_cast<std::size_t>(num_rows * layer.problem.n));
         const LinearTarget target{layer.oracle.get(), bias.data(), want.data()};
         const ComputeMode rounding = oracle_mode(linear, layer);
-        ref::linear(pool, rounding, x.data(), num_rows, {&target, 1});
+        ref::linear(pool, rounding, {x.data(), num_rows}, {&target, 1});
         const std::vector<float> got = run_own(linear, layer, bias.data(), x.data(), num_rows);
         expect_close(layer, rounding, x, num_rows, got, want, "normal");
         if (HasFatalFailure()) return;
@@ -188,7 +188,7 @@ TEST_P(LinearTest, MatchesTheReferenceOnExtremeWeights) {
                                                 {Fill::kExtremeQ, "extreme q"}};
   ThreadPool pool(2);
   for (const ComputeMode mode : kModes) {
-    Linear linear(GetParam(), mode, pool);
+    Linear linear(GetParam(), mode, {}, pool);
     for (const auto& [fill, name] : fills) {
       for (const char* text : kProblems) {
         const Layer layer = make_layer(text, fill, pool);
@@ -199,7 +199,7 @@ TEST_P(LinearTest, MatchesTheReferenceOnExtremeWeights) {
         std::vector<float> want(static_cast<std::size_t>(3 * layer.problem.n));
         const LinearTarget target{layer.oracle.get(), nullptr, want.data()};
         const ComputeMode rounding = oracle_mode(linear, layer);
-        ref::linear(pool, rounding, x.data(), 3, {&target, 1});
+        ref::linear(pool, rounding, {x.data(), 3}, {&target, 1});
         const std::vector<float> got = run_own(linear, layer, nullptr, x.data(), 3);
         expect_close(layer, rounding, x, 3, got, want, name);
         if (HasFatalFailure()) return;
@@ -211,7 +211,7 @@ TEST_P(LinearTest, MatchesTheReferenceOnExtremeWeights) {
 TEST_P(LinearTest, ARowIsTheSameBitsInAnyCallOnAnyNumberOfThreads) {
   ThreadPool one(1);
   for (const ComputeMode mode : kModes) {
-    Linear alone(GetParam(), mode, one);
+    Linear alone(GetParam(), mode, {}, one);
     for (const char* text : kProblems) {
       const Layer layer = make_layer(text, Fill::kNormal, one);
       const std::int64_t n = layer.problem.n;
@@ -225,7 +225,7 @@ TEST_P(LinearTest, ARowIsTheSameBitsInAnyCallOnAnyNumberOfThreads) {
       }
       for (int threads = 1; threads <= 3; ++threads) {
         ThreadPool pool(threads);
-        Linear linear(GetParam(), mode, pool);
+        Linear linear(GetParam(), mode, {}, pool);
         // Every split into register blocks, then whole panels and a rest.
         const std::vector<std::int64_t> counts =
             threads == 1 ? std::vector<std::int64_t>{2, 3, 5, 7, 15, 70} : std::vector<std::int64_t>{6, 65};
@@ -246,9 +246,9 @@ TEST_P(LinearTest, ARowIsTheSameBitsInAnyCallOnAnyNumberOfThreads) {
 TEST_P(LinearTest, FinerActivationsAreThoseOfTheNextMode) {
   ThreadPool pool(2);
   for (const ComputeMode mode : kModes) {
-    Linear linear(GetParam(), mode, pool);
+    Linear linear(GetParam(), mode, {}, pool);
     const ComputeMode finer = mode == ComputeMode::kInt8 ? ComputeMode::kBf16 : ComputeMode::kF32;
-    Linear exact(GetParam(), finer, pool);
+    Linear exact(GetParam(), finer, {}, pool);
     for (const char* text : kProblems) {
       const Layer layer = make_layer(text, Fill::kNormal, pool);
       const std::int64_t num_rows = 3;
@@ -258,14 +258,14 @@ TEST_P(LinearTest, FinerActivationsAreThoseOfTheNextMode) {
       std::vector<float> rounded(size);
       const LinearTarget targets[] = {{layer.own.get(), nullptr, full.data(), true},
                                       {layer.own.get(), nullptr, rounded.data(), false}};
-      linear.run(x.data(), num_rows, targets);
+      linear.run({x.data(), num_rows}, targets);
       ASSERT_EQ(full, run_own(exact, layer, nullptr, x.data(), num_rows))
           << text << " " << compute_mode_name(mode);
       ASSERT_EQ(rounded, run_own(linear, layer, nullptr, x.data(), num_rows)) << text;
       std::vector<float> want(size);
       const LinearTarget oracle{layer.oracle.get(), nullptr, want.data()};
       const ComputeMode rounding = oracle_mode(linear, layer, true);
-      ref::linear(pool, rounding, x.data(), num_rows, {&oracle, 1});
+      ref::linear(pool, rounding, {x.data(), num_rows}, {&oracle, 1});
       expect_close(layer, rounding, x, num_rows, full, want, "finer activations");
       if (HasFatalFailure()) return;
     }
@@ -279,8 +279,8 @@ TEST_P(LinearTest, TargetsTogetherAreTheTargetsAlone) {
   ThreadPool one(1);
   ThreadPool three(3);
   for (const ComputeMode mode : kModes) {
-    Linear alone(GetParam(), mode, one);
-    Linear together(GetParam(), mode, three);
+    Linear alone(GetParam(), mode, {}, one);
+    Linear together(GetParam(), mode, {}, three);
     const std::int64_t num_rows = 9;
     const std::vector<float> x = make_activations(num_rows, 2304, 4);
     std::vector<Layer> layers;
@@ -293,14 +293,14 @@ TEST_P(LinearTest, TargetsTogetherAreTheTargetsAlone) {
     for (std::size_t i = 0; i < layers.size(); ++i)
       targets.push_back({layers[i].own.get(), nullptr, outs[i].data()});
     for (int round = 0; round < 3; ++round) {
-      together.run(x.data(), num_rows, targets);
+      together.run({x.data(), num_rows}, targets);
       for (std::size_t i = 0; i < layers.size(); ++i)
         ASSERT_EQ(outs[i], run_own(alone, layers[i], nullptr, x.data(), num_rows)) << texts[i];
     }
     std::vector<float> want(outs[0].size());
     const LinearTarget target{layers[0].oracle.get(), nullptr, want.data()};
     const ComputeMode rounding = oracle_mode(together, layers[0]);
-    ref::linear(three, rounding, x.data(), num_rows, {&target, 1});
+    ref::linear(three, rounding, {x.data(), num_rows}, {&target, 1});
     expect_close(layers[0], rounding, x, num_rows, outs[0], want, "several stretches");
   }
 }
@@ -310,7 +310,7 @@ TEST_P(LinearTest, NonFiniteActivationsStayInTheirRow) {
   ThreadPool pool(1);
   const float infinity = std::numeric_limits<float>::infinity();
   for (const ComputeMode mode : kModes) {
-    Linear linear(GetParam(), mode, pool);
+    Linear linear(GetParam(), mode, {}, pool);
     for (const char* text : {"int4 g32 zero8 f16 n=16 k=96", "int8 g32 min f16 n=16 k=96", "f32 n=16 k=96",
                              "bf16 n=16 k=96", "int5 g16 zero16 f16 n=16 k=96"}) {
       const Layer layer = make_layer(text, Fill::kNormal, pool);
@@ -376,7 +376,7 @@ TEST_P(LinearTest, ActivationsRoundAsTheReferenceDoes) {
 
 TEST(PackedWeight, EmbedGivesTheRowsTheFormatDefines) {
   ThreadPool pool(2);
-  Linear linear(Isa::kGeneric, ComputeMode::kInt8, pool);
+  Linear linear(Isa::kGeneric, ComputeMode::kInt8, {}, pool);
   for (const char* text : kProblems) {
     const Layer layer = make_layer(text, Fill::kNormal, pool);
     const std::int64_t k = layer.problem.k;
