@@ -1,5 +1,5 @@
 # quire_room(NAME DEPENDS public... PRIVATE private...): a static library of src/NAME/**/*.cc without its tests.
-# Kernel files end in _avx2.cc, _avx512.cc or _avx512bf16.cc and get that instruction set; no other file may use one.
+# Kernel files end in _avx2.cc, _avx512.cc, _avx512bf16.cc or _amx.cc and get that instruction set; no other file may use one.
 function(quire_room name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;PRIVATE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc)
@@ -14,7 +14,10 @@ function(quire_room name)
   target_include_directories(quire_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
   target_link_libraries(quire_${name} PUBLIC ${ARG_DEPENDS} PRIVATE ${ARG_PRIVATE})
   foreach(source ${sources})
-    if(source MATCHES "_avx512bf16\\.cc$")
+    if(source MATCHES "_amx\\.cc$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
+        "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512vnni;-mavx512bf16;-mamx-tile;-mamx-int8;-mamx-bf16")
+    elseif(source MATCHES "_avx512bf16\\.cc$")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
         "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512vnni;-mavx512bf16")
     elseif(source MATCHES "_avx512\\.cc$")

@@ -2,7 +2,7 @@
 # Fails if a kernel file for an instruction set defines a symbol that the linker may share between files (weak or
 # unique): an inline function compiled for AVX-512 there could replace the copy that the rest of the program uses
 # on a machine without it. Compiled at -O0, because at -O2 such functions are inlined and the check passes by luck.
-#   tools/check_isa_symbols.sh [source...]     default: all *_avx2.cc and *_avx512*.cc under src/
+#   tools/check_isa_symbols.sh [source...]     default: all *_avx2.cc, *_avx512*.cc and *_amx.cc under src/
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 compiler=${CXX:-g++}
@@ -12,7 +12,8 @@ trap 'rm -rf "$work"' EXIT
 if [ $# -gt 0 ]; then
   sources=("$@")
 else
-  mapfile -t sources < <(find "$root/src" -name '*_avx2.cc' -o -name '*_avx512.cc' -o -name '*_avx512bf16.cc' | sort)
+  mapfile -t sources < <(find "$root/src" -name '*_avx2.cc' -o -name '*_avx512.cc' -o -name '*_avx512bf16.cc' -o -name '*_amx.cc' |
+    sort)
 fi
 if [ ${#sources[@]} -eq 0 ]; then
   echo "check_isa_symbols: no kernel files found under $root/src" >&2
@@ -25,6 +26,7 @@ avx512="$avx2 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni"
 failed=0
 for source in "${sources[@]}"; do
   case $source in
+    *_amx.cc) flags="$avx512 -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16" ;;
     *_avx512bf16.cc) flags="$avx512 -mavx512bf16" ;;
     *_avx512.cc) flags=$avx512 ;;
     *_avx2.cc) flags=$avx2 ;;

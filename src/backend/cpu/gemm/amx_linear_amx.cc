@@ -1,0 +1,11 @@
+// Linear layers in bf16 mode on AMX: see amx.h. (The vectors must come before the body that is written on
+// their names.)
+#include "backend/cpu/gemm/amx_body.h"
+#include "backend/cpu/gemm/amx_tiles.h"
+#include "backend/cpu/gemm/amx_vectors_avx512.h"
+
+namespace quire::cpu::gemm {
+
+constinit const AmxTable kAmxLinear = {"amx", pack_panel, run_any};
+
+}  // namespace quire::cpu::gemm
