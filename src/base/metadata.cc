@@ -36,8 +36,8 @@ std::optional<bool> Metadata::get_bool(std::string_view key) const {
 const std::string* Metadata::get_string(std::string_view key) const {
   return get<std::string>(*this, key);
 }
-const std::vector<std::string>* Metadata::get_strings(std::string_view key) const {
-  return get<std::vector<std::string>>(*this, key);
+const StringList* Metadata::get_strings(std::string_view key) const {
+  return get<StringList>(*this, key);
 }
 const std::vector<std::int64_t>* Metadata::get_ints(std::string_view key) const {
   return get<std::vector<std::int64_t>>(*this, key);

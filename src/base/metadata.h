@@ -10,11 +10,13 @@
 #include <variant>
 #include <vector>
 
+#include "base/string_list.h"
+
 namespace quire {
 
 using MetadataValue =
     std::variant<std::uint64_t, std::int64_t, double, bool, std::string, std::vector<std::int64_t>,
-                 std::vector<double>, std::vector<std::string>, std::vector<bool>>;
+                 std::vector<double>, StringList, std::vector<bool>>;
 
 class Metadata {
  public:
@@ -29,7 +31,7 @@ class Metadata {
   std::optional<double> get_float(std::string_view key) const;
   std::optional<bool> get_bool(std::string_view key) const;
   const std::string* get_string(std::string_view key) const;
-  const std::vector<std::string>* get_strings(std::string_view key) const;
+  const StringList* get_strings(std::string_view key) const;
   const std::vector<std::int64_t>* get_ints(std::string_view key) const;
   const std::vector<double>* get_floats(std::string_view key) const;
   const std::map<std::string, MetadataValue, std::less<>>& values() const { return values_; }

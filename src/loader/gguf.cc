@@ -111,6 +111,10 @@ class Parser {
 
   // The length is checked against the bytes left before anything is allocated.
   Result<std::string> read_string(std::string_view what, std::uint64_t max_bytes) {
+    QUIRE_TRY(const std::string_view text, read_view(what, max_bytes));
+    return std::string(text);
+  }
+  Result<std::string_view> read_view(std::string_view what, std::uint64_t max_bytes) {
     std::uint64_t length = 0;
     if (!read(&length)) return damaged(fmt::format("the file ends inside the length of {}", what));
     if (length > left()) {
@@ -119,7 +123,7 @@ class Parser {
     if (length > max_bytes) {
       return damaged(fmt::format("{} declares {} bytes, more than the limit of {}", what, length, max_bytes));
     }
-    std::string text(reinterpret_cast<const char*>(bytes_.data() + position_), length);
+    const std::string_view text(reinterpret_cast<const char*>(bytes_.data() + position_), length);
     position_ += length;
     return text;
   }
@@ -128,6 +132,7 @@ class Parser {
   Status read_pair(std::uint64_t number);
   Result<MetadataValue> read_value(const std::string& key, std::uint32_t type);
   Result<MetadataValue> read_array(const std::string& key);
+  Result<MetadataValue> read_strings(const std::string& key, std::uint64_t count);
   template <typename T, typename Stored>
   Result<MetadataValue> read_numbers(const std::string& key, std::uint64_t count);
   Status read_alignment();
@@ -208,6 +213,32 @@ Result<MetadataValue> Parser::read_numbers(const std::string& key, std::uint64_t
   return MetadataValue(std::move(values));
 }
 
+// Once over the lengths, which checks them, and once more for the copy, into memory of the right size.
+Result<MetadataValue> Parser::read_strings(const std::string& key, std::uint64_t count) {
+  const std::uint64_t start = position_;
+  const auto next = [this] {
+    return read_view("a string of an array", std::numeric_limits<std::uint64_t>::max());
+  };
+  std::uint64_t total = 0;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    QUIRE_TRY(const std::string_view text, next());
+    total += text.size();
+  }
+  if (total > StringList::kMaxBytes) {
+    return make_error(ErrorCode::kTooLarge,
+                      fmt::format("{}: the strings of array {} have {} bytes, more than {}", file_,
+                                  shown(key), total, StringList::kMaxBytes));
+  }
+  position_ = start;
+  StringList values;
+  values.reserve(count, total);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    QUIRE_TRY(const std::string_view text, next());
+    values.push_back(text);
+  }
+  return MetadataValue(std::move(values));
+}
+
 Result<MetadataValue> Parser::read_array(const std::string& key) {
   std::uint32_t type = 0;
   std::uint64_t count = 0;
@@ -263,16 +294,8 @@ Result<MetadataValue> Parser::read_array(const std::string& key) {
       }
       return MetadataValue(std::move(values));
     }
-    case ValueType::kString: {
-      std::vector<std::string> values;
-      values.reserve(count);  // 4 times the 8 bytes that each takes in the file
-      for (std::uint64_t i = 0; i < count; ++i) {
-        QUIRE_TRY(std::string text,
-                  read_string("a string of an array", std::numeric_limits<std::uint64_t>::max()));
-        values.push_back(std::move(text));
-      }
-      return MetadataValue(std::move(values));
-    }
+    case ValueType::kString:
+      return read_strings(key, count);
     case ValueType::kArray:
       break;
   }

@@ -23,14 +23,7 @@ struct BpeModel::Scratch {
 };
 
 BpeModel::BpeModel(std::shared_ptr<const Vocabulary> vocabulary, BpeOptions options)
-    : vocabulary_(std::move(vocabulary)), options_(std::move(options)) {
-  const auto& pieces = vocabulary_->pieces;
-  std::vector<bool> include(pieces.size());
-  for (std::size_t id = 0; id < pieces.size(); ++id) {
-    const TokenKind kind = vocabulary_->kinds[id];
-    include[id] = kind == TokenKind::kNormal || kind == TokenKind::kUserDefined || kind == TokenKind::kUnused;
-  }
-  mergeable_.build(pieces, include);
+    : vocabulary_(std::move(vocabulary)), options_(std::move(options)), mergeable_(*vocabulary_) {
   byte_symbols_.fill(kNoSymbol);
   byte_tokens_.fill(-1);
   if (options_.byte_fallback) {
@@ -43,15 +36,17 @@ BpeModel::BpeModel(std::shared_ptr<const Vocabulary> vocabulary, BpeOptions opti
 
 std::optional<BpeModel::Symbol> BpeModel::find_symbol(std::string_view piece) const {
   if (const auto id = mergeable_.find(piece)) return *id;
-  return inner_index_.find(piece);
+  const auto inner = inner_index_.find(inner_, piece);
+  if (!inner) return std::nullopt;
+  return static_cast<Symbol>(vocabulary_->pieces.size() + *inner);
 }
 
 BpeModel::Symbol BpeModel::intern(std::string_view piece) {
   if (const auto symbol = find_symbol(piece)) return *symbol;
-  const Symbol symbol = static_cast<Symbol>(vocabulary_->pieces.size() + inner_.size());
-  inner_.emplace_back(piece);
-  inner_index_.insert(inner_.back(), symbol);
-  return symbol;
+  const auto number = static_cast<std::uint32_t>(inner_.size());
+  inner_.push_back(piece);
+  inner_index_.insert(inner_, number);
+  return static_cast<Symbol>(vocabulary_->pieces.size() + number);
 }
 
 void BpeModel::reserve_merges(std::size_t count) {
@@ -109,7 +104,7 @@ void BpeModel::fill_base_symbols() {
     }
     return;
   }
-  const auto add = [&](const std::string& piece, Symbol symbol) {
+  const auto add = [&](std::string_view piece, Symbol symbol) {
     if (piece.empty()) return;
     const Utf8Char c = decode_utf8(piece, 0);
     if (!c.valid || c.length != piece.size()) return;
@@ -120,9 +115,8 @@ void BpeModel::fill_base_symbols() {
     }
   };
   for (std::size_t id = 0; id < vocabulary_->pieces.size(); ++id) {
-    const std::string& piece = vocabulary_->pieces[id];
-    if (piece.size() > 4) continue;
-    if (const auto symbol = mergeable_.find(piece); symbol && *symbol == id) add(piece, *symbol);
+    const std::string_view piece = vocabulary_->pieces[id];
+    if (piece.size() <= 4 && mergeable_.is_found(id)) add(piece, static_cast<Symbol>(id));
   }
   for (std::size_t i = 0; i < inner_.size(); ++i) {
     add(inner_[i], static_cast<Symbol>(vocabulary_->pieces.size() + i));
@@ -163,18 +157,16 @@ std::unique_ptr<BpeModel> BpeModel::from_scores(std::shared_ptr<const Vocabulary
   const Vocabulary& vocab = *model->vocabulary_;
   std::vector<Symbol> by_score;
   for (std::size_t id = 0; id < vocab.pieces.size(); ++id) {
-    const std::string& piece = vocab.pieces[id];
-    const auto symbol = model->mergeable_.find(piece);
-    if (symbol && *symbol == id) by_score.push_back(static_cast<Symbol>(id));
+    if (model->mergeable_.is_found(id)) by_score.push_back(static_cast<Symbol>(id));
   }
   std::stable_sort(by_score.begin(), by_score.end(),
                    [&](Symbol a, Symbol b) { return vocab.scores[a] > vocab.scores[b]; });
   // Single characters are symbols even if they are no pieces themselves.
   for (Symbol id : by_score) {
-    const std::string& piece = vocab.pieces[id];
+    const std::string_view piece = vocab.pieces[id];
     for (std::size_t pos = 0; pos < piece.size();) {
       const Utf8Char c = decode_utf8(piece, pos);
-      model->intern(std::string_view(piece).substr(pos, c.length));
+      model->intern(piece.substr(pos, c.length));
       pos += c.length;
     }
   }

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -76,8 +75,8 @@ class BpeModel : public TokenModel {
 
   std::shared_ptr<const Vocabulary> vocabulary_;
   BpeOptions options_;
-  PieceIndex mergeable_;           // pieces that ordinary text may become: no control, unknown or byte tokens
-  std::deque<std::string> inner_;  // symbols that are no pieces
+  OrdinaryPieces mergeable_;
+  StringList inner_;  // symbols that are no pieces
   PieceIndex inner_index_;
   std::vector<MergeSlot> merges_;
   std::size_t num_merges_ = 0;

@@ -146,7 +146,7 @@ class GgufTokenizerLoader {
       }
       AddedToken token;
       token.id = id;
-      token.content = vocabulary_->piece(id);
+      token.content = std::string(vocabulary_->piece(id));
       token.special = control;
       parts_.added_tokens.push_back(std::move(token));
     }
@@ -310,7 +310,7 @@ class GgufTokenizerLoader {
     // Converters turn "##x" into "x" and "x" into "▁x"; old files keep BERT's own form.
     const bool marked = std::any_of(
         vocabulary_->pieces.begin(), vocabulary_->pieces.end(),
-        [](const std::string& piece) { return piece.compare(0, kSpaceMark.size(), kSpaceMark) == 0; });
+        [](std::string_view piece) { return piece.compare(0, kSpaceMark.size(), kSpaceMark) == 0; });
     WordPieceOptions options;
     options.unk = unknown_token();
     if (!options.unk) options.unk = vocabulary_->find("[UNK]");

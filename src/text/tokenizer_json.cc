@@ -110,8 +110,8 @@ class JsonTokenizerLoader {
     return token;
   }
 
-  Status check_id(std::int64_t id, const std::string& what) const {
-    if (id >= 0 && id < static_cast<std::int64_t>(kMaxTokens)) return {};
+  static bool is_id(std::int64_t id) { return id >= 0 && id < static_cast<std::int64_t>(kMaxTokens); }
+  Error bad_id(std::int64_t id, const std::string& what) const {
     return error(fmt::format("{} has the id {}; ids go from 0 to {}", what, id, kMaxTokens - 1));
   }
 
@@ -123,7 +123,7 @@ class JsonTokenizerLoader {
         const std::string path = fmt::format("added_tokens[{}]", i);
         QUIRE_TRY(AddedToken token, added_token(list[i], path));
         QUIRE_TRY(const std::int64_t id, json_int(list[i], "id", -1, where_ + ": " + path));
-        QUIRE_RETURN_IF_ERROR(check_id(id, path));
+        if (!is_id(id)) return bad_id(id, path);
         token.id = static_cast<TokenId>(id);
         parts_.added_tokens.push_back(std::move(token));
       }
@@ -137,7 +137,7 @@ class JsonTokenizerLoader {
       if (!key.empty() && key.size() <= 8 && key.find_first_not_of("0123456789") == std::string::npos) {
         id = std::stoll(key);
       }
-      QUIRE_RETURN_IF_ERROR(check_id(id, path));
+      if (!is_id(id)) return bad_id(id, path);
       QUIRE_TRY(AddedToken token, added_token(entry, path));
       token.id = static_cast<TokenId>(id);
       const bool known = std::any_of(
@@ -149,11 +149,12 @@ class JsonTokenizerLoader {
   }
 
   Status build_vocabulary() {
-    const std::size_t count = std::max(file_.vocab.size(), file_.scored_vocab.size());
+    const std::size_t count = file_.pieces.size();
     if (count > kMaxTokens) return error(fmt::format("model.vocab has {} entries, too many", count));
     std::int64_t highest = file_.vocab_is_list ? static_cast<std::int64_t>(count) - 1 : -1;
-    for (const auto& [piece, id] : file_.vocab) {
-      QUIRE_RETURN_IF_ERROR(check_id(id, fmt::format("model.vocab[\"{}\"]", piece)));
+    for (std::size_t n = 0; n < file_.ids.size(); ++n) {
+      const std::int64_t id = file_.ids[n];
+      if (!is_id(id)) return bad_id(id, fmt::format("model.vocab[\"{}\"]", file_.pieces[n]));
       highest = std::max(highest, id);
     }
     for (const AddedToken& token : parts_.added_tokens) {
@@ -165,52 +166,61 @@ class JsonTokenizerLoader {
       return error(fmt::format("the highest id is {}, but there are only {} tokens", highest, known));
     }
     const auto size = static_cast<std::size_t>(highest + 1);
-    vocabulary_->pieces.resize(size);
     vocabulary_->kinds.assign(size, TokenKind::kAbsent);
-    for (auto& [piece, id] : file_.vocab) {
-      const auto i = static_cast<std::size_t>(id);
-      if (vocabulary_->kinds[i] != TokenKind::kAbsent && vocabulary_->pieces[i] != piece) {
-        return error(
-            fmt::format("id {} belongs to both \"{}\" and \"{}\"", id, vocabulary_->pieces[i], piece));
+    std::vector<std::string_view> pieces(size);  // by id
+    for (std::size_t n = 0; n < count; ++n) {
+      const std::string_view piece = file_.pieces[n];
+      const auto id = file_.vocab_is_list ? n : static_cast<std::size_t>(file_.ids[n]);
+      if (vocabulary_->kinds[id] != TokenKind::kAbsent && pieces[id] != piece) {
+        return error(fmt::format("id {} belongs to both \"{}\" and \"{}\"", id, pieces[id], piece));
       }
-      vocabulary_->pieces[i] = std::move(piece);
-      vocabulary_->kinds[i] = TokenKind::kNormal;
+      pieces[id] = piece;
+      vocabulary_->kinds[id] = TokenKind::kNormal;
     }
     if (file_.vocab_is_list) {
       vocabulary_->scores.assign(size, 0.0f);
       for (std::size_t i = 0; i < count; ++i) {
-        if (!std::isfinite(file_.scored_vocab[i].second)) {
+        if (!std::isfinite(file_.scores[i])) {
           return error(fmt::format("the score of model.vocab[{}] is not a finite number", i));
         }
-        vocabulary_->pieces[i] = std::move(file_.scored_vocab[i].first);
-        vocabulary_->kinds[i] = TokenKind::kNormal;
-        vocabulary_->scores[i] = static_cast<float>(file_.scored_vocab[i].second);
+        vocabulary_->scores[i] = static_cast<float>(file_.scores[i]);
       }
     }
+    std::vector<TokenId> new_ids;  // of added tokens that model.vocab does not have
+    for (const AddedToken& token : parts_.added_tokens) {
+      std::string_view& piece = pieces[static_cast<std::size_t>(token.id)];
+      if (vocabulary_->kind(token.id) == TokenKind::kAbsent && piece.empty()) {
+        piece = token.content;
+        new_ids.push_back(token.id);
+      } else if (piece != token.content) {
+        return error(fmt::format("id {} belongs to both \"{}\" and the added token \"{}\"", token.id, piece,
+                                 token.content));
+      }
+    }
+    std::size_t total = 0;
+    for (std::string_view piece : pieces) total += piece.size();
+    vocabulary_->pieces.reserve(size, total);
+    for (std::string_view piece : pieces) vocabulary_->pieces.push_back(piece);
     vocabulary_->build_index();
-    QUIRE_RETURN_IF_ERROR(merge_added_tokens());
-    vocabulary_->build_index();
+    QUIRE_RETURN_IF_ERROR(set_kinds_of_added_tokens());
+    std::sort(new_ids.begin(), new_ids.end());
+    for (TokenId id : new_ids) vocabulary_->add_to_index(id);
     return {};
   }
 
-  Status merge_added_tokens() {
+  Status set_kinds_of_added_tokens() {
     for (AddedToken& token : parts_.added_tokens) {
-      const auto i = static_cast<std::size_t>(token.id);
       if (const auto there = vocabulary_->find(token.content); there && *there != token.id) {
         return error(fmt::format("added token \"{}\" has the id {}, but the vocabulary gives it {}",
                                  token.content, token.id, *there));
-      }
-      if (vocabulary_->kinds[i] != TokenKind::kAbsent && vocabulary_->pieces[i] != token.content) {
-        return error(fmt::format("id {} belongs to both \"{}\" and the added token \"{}\"", token.id,
-                                 vocabulary_->pieces[i], token.content));
       }
       if (!token.special && is_turn_marker(token.content)) {
         log_info("{}: token {} ({}) marks turns and is treated as a control token", where_, token.id,
                  token.content);
         token.special = true;
       }
-      vocabulary_->pieces[i] = token.content;
-      vocabulary_->kinds[i] = token.special ? TokenKind::kControl : TokenKind::kUserDefined;
+      vocabulary_->kinds[static_cast<std::size_t>(token.id)] =
+          token.special ? TokenKind::kControl : TokenKind::kUserDefined;
     }
     return {};
   }
@@ -252,7 +262,7 @@ class JsonTokenizerLoader {
     UnigramOptions options;
     QUIRE_TRY(options.byte_fallback, json_bool(model_, "byte_fallback", false, path));
     QUIRE_TRY(const std::int64_t unk, json_int(model_, "unk_id", -1, path));
-    if (unk >= static_cast<std::int64_t>(file_.scored_vocab.size()) || unk < -1) {
+    if (unk >= static_cast<std::int64_t>(file_.scores.size()) || unk < -1) {
       return error(fmt::format("model.unk_id is {}, outside the vocabulary", unk));
     }
     if (unk >= 0) {
@@ -285,8 +295,10 @@ class JsonTokenizerLoader {
     }
     if (options.byte_fallback) mark_byte_tokens();
     std::vector<BpeModel::Merge> merges;
-    merges.reserve(file_.merges.size());
-    for (const auto& [left, right] : file_.merges) merges.emplace_back(left, right);
+    merges.reserve(file_.merges.size() / 2);
+    for (std::size_t i = 0; i + 1 < file_.merges.size(); i += 2) {
+      merges.emplace_back(file_.merges[i], file_.merges[i + 1]);
+    }
     QUIRE_TRY(parts_.model, BpeModel::from_merges(vocabulary_, merges, std::move(options), where_));
     return {};
   }

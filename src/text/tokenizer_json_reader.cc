@@ -1,7 +1,5 @@
 #include "text/tokenizer_json_reader.h"
 
-#include <optional>
-
 #include <fmt/core.h>
 
 namespace quire {
@@ -39,12 +37,15 @@ class Handler {
         return add(json(std::move(value)));
       case Table::kMerges:
         if (depth_in_table_ == 1) return merge_text(value);
-        if (parts_.size() >= 2) return bad_entry("a merge of more than two pieces");
-        parts_.push_back(std::move(value));
+        if (num_strings_ >= 2) return bad_entry("a merge of more than two pieces");
+        if (value.empty()) return bad_entry("not two pieces");
+        out_->merges.push_back(value);
+        ++num_strings_;
         return true;
       case Table::kVocabList:
-        if (depth_in_table_ != 2 || !parts_.empty()) return bad_entry("a string where a score belongs");
-        parts_.push_back(std::move(value));
+        if (depth_in_table_ != 2 || num_strings_ > 0) return bad_entry("a string where a score belongs");
+        out_->pieces.push_back(value);
+        ++num_strings_;
         return true;
       case Table::kVocabObject:
         return bad_entry("a string for an id");
@@ -56,15 +57,13 @@ class Handler {
   bool start_object(std::size_t) {
     if (table_ != Table::kNone) return bad_entry("an object");
     if (at_table("vocab")) {
-      table_ = Table::kVocabObject;
-      depth_in_table_ = 1;
-      return true;
+      return open_table(Table::kVocabObject);
     }
     return open(json::object());
   }
   bool key(std::string& name) {
     if (table_ == Table::kVocabObject) {
-      piece_ = std::move(name);
+      piece_.swap(name);
     } else {
       keys_.back() = std::move(name);
     }
@@ -81,15 +80,12 @@ class Handler {
     if (table_ == Table::kVocabObject) return bad_entry("an array for an id");
     if (table_ != Table::kNone) {
       if (++depth_in_table_ > 2) return bad_entry("an array within an entry");
-      parts_.clear();
-      score_.reset();
+      num_strings_ = 0;
+      has_score_ = false;
       return true;
     }
     if (at_table("vocab") || at_table("merges")) {
-      table_ = keys_.back() == "vocab" ? Table::kVocabList : Table::kMerges;
-      (table_ == Table::kVocabList ? out_->vocab_is_list : out_->has_merges) = true;
-      depth_in_table_ = 1;
-      return true;
+      return open_table(keys_.back() == "vocab" ? Table::kVocabList : Table::kMerges);
     }
     return open(json::array());
   }
@@ -100,12 +96,11 @@ class Handler {
       return true;
     }
     if (table_ == Table::kMerges) {
-      if (parts_.size() != 2 || parts_[0].empty() || parts_[1].empty()) return bad_entry("not two pieces");
-      out_->merges.emplace_back(std::move(parts_[0]), std::move(parts_[1]));
+      if (num_strings_ != 2) return bad_entry("not two pieces");
     } else {
-      if (parts_.size() != 1 || !score_) return bad_entry("not a piece and a score");
-      out_->scored_vocab.emplace_back(std::move(parts_[0]), *score_);
+      if (num_strings_ != 1 || !has_score_) return bad_entry("not a piece and a score");
     }
+    num_strings_ = 0;
     return true;
   }
   bool parse_error(std::size_t position, const std::string&, const json::exception& error) {
@@ -123,25 +118,46 @@ class Handler {
     return out_ != nullptr && stack_.size() == 2 && keys_.size() == 2 && keys_[0] == "model" &&
            keys_[1] == name && stack_[1]->is_object();
   }
+  // Of equal keys the last counts, here too.
+  bool open_table(Table table) {
+    table_ = table;
+    depth_in_table_ = 1;
+    num_strings_ = 0;
+    if (table == Table::kMerges) {
+      out_->merges = StringList();
+      out_->has_merges = true;
+    } else {
+      out_->pieces = StringList();
+      out_->ids.clear();
+      out_->scores.clear();
+      out_->vocab_is_list = table == Table::kVocabList;
+    }
+    return true;
+  }
+  // Entries are counted from 0; what this one has given so far is in the lists already.
   bool bad_entry(std::string_view what) {
     if (table_ == Table::kMerges) {
-      error_ = fmt::format("has {} in model.merges, entry {}", what, out_->merges.size());
+      error_ =
+          fmt::format("has {} in model.merges, entry {}", what, (out_->merges.size() - num_strings_) / 2);
     } else if (table_ == Table::kVocabObject) {
       error_ = fmt::format("has {} in model.vocab, at \"{}\"", what, piece_);
     } else {
-      error_ = fmt::format("has {} in model.vocab, entry {}", what, out_ ? out_->scored_vocab.size() : 0);
+      error_ =
+          fmt::format("has {} in model.vocab, entry {}", what, out_ ? out_->pieces.size() - num_strings_ : 0);
     }
     return false;
   }
   bool table_number(double value, std::int64_t integer) {
     if (table_ == Table::kVocabObject) {
-      out_->vocab.emplace_back(std::move(piece_), integer);
+      out_->pieces.push_back(piece_);
+      out_->ids.push_back(integer);
       return true;
     }
-    if (table_ != Table::kVocabList || depth_in_table_ != 2 || parts_.empty() || score_) {
+    if (table_ != Table::kVocabList || depth_in_table_ != 2 || num_strings_ == 0 || has_score_) {
       return bad_entry("a number where none belongs");
     }
-    score_ = value;
+    out_->scores.push_back(value);
+    has_score_ = true;
     return true;
   }
   bool merge_text(const std::string& text) {
@@ -150,7 +166,8 @@ class Handler {
         text.find(' ', space + 1) != std::string::npos) {
       return bad_entry(fmt::format("\"{}\" (not two pieces with a space between)", text));
     }
-    out_->merges.emplace_back(text.substr(0, space), text.substr(space + 1));
+    out_->merges.push_back(std::string_view(text).substr(0, space));
+    out_->merges.push_back(std::string_view(text).substr(space + 1));
     return true;
   }
   json* place(json value) {
@@ -193,8 +210,8 @@ class Handler {
   Table table_ = Table::kNone;
   int depth_in_table_ = 0;
   std::string piece_;
-  std::vector<std::string> parts_;
-  std::optional<double> score_;
+  std::size_t num_strings_ = 0;  // in this entry of a table
+  bool has_score_ = false;
   std::string error_;
 };
 

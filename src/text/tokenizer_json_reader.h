@@ -6,21 +6,22 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "base/result.h"
+#include "base/string_list.h"
 
 namespace quire {
 
 struct TokenizerJson {
   nlohmann::json rest;  // everything but model.vocab and model.merges
+  StringList pieces;    // of model.vocab
   bool vocab_is_list = false;
-  std::vector<std::pair<std::string, std::int64_t>> vocab;   // model.vocab as an object: piece, id
-  std::vector<std::pair<std::string, double>> scored_vocab;  // model.vocab as a list: piece, score
-  std::vector<std::pair<std::string, std::string>> merges;   // "a b" or ["a", "b"]
+  std::vector<std::int64_t> ids;  // by piece, if model.vocab is an object
+  std::vector<double> scores;     // by piece, if it is a list
+  StringList merges;              // "a b" or ["a", "b"]: left and right in turn
   bool has_merges = false;
 };
 

@@ -1,14 +1,23 @@
 #include "text/unicode.h"
 
+#include <cstdlib>
 #include <memory>
 
 #include <utf8proc.h>
+
+#include "base/check.h"
 
 namespace quire {
 
 namespace {
 
 constexpr char32_t kCodeSpace = 0x110000;
+constexpr char32_t kEmptyBegin = 0x40000, kEmptyEnd = 0xe0000;
+
+struct Free {
+  void operator()(std::uint16_t* table) const { std::free(table); }
+};
+using Table = std::unique_ptr<std::uint16_t[], Free>;
 
 std::uint16_t classify(char32_t code) {
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(code))) {
@@ -54,9 +63,13 @@ std::uint16_t classify(char32_t code) {
   }
 }
 
-std::unique_ptr<std::uint16_t[]> build_table() {
-  auto table = std::make_unique<std::uint16_t[]>(kCodeSpace);
-  for (char32_t code = 0; code < kCodeSpace; ++code) table[code] = classify(code);
+Table build_table() {
+  // calloc: zeros that take no memory until they are written.
+  Table table(static_cast<std::uint16_t*>(std::calloc(kCodeSpace, sizeof(std::uint16_t))));
+  QUIRE_CHECK(table != nullptr);
+  // Planes 4 to 13 have no characters (unicode_test.cc asks for each), and their pages stay untouched.
+  for (char32_t code = 0; code < kEmptyBegin; ++code) table[code] = classify(code);
+  for (char32_t code = kEmptyEnd; code < kCodeSpace; ++code) table[code] = classify(code);
   // White_Space outside \p{Z} (Unicode, PropList.txt).
   for (char32_t code : {0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x85}) table[code] |= kSpace;
   return table;
@@ -65,7 +78,7 @@ std::unique_ptr<std::uint16_t[]> build_table() {
 }  // namespace
 
 const std::uint16_t* char_classes() {
-  static const std::unique_ptr<std::uint16_t[]> table = build_table();
+  static const Table table = build_table();
   return table.get();
 }
 

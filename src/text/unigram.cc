@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "text/utf8.h"
-#include "text/wordpiece.h"
 
 namespace quire {
 
@@ -16,12 +15,11 @@ UnigramModel::UnigramModel(std::shared_ptr<const Vocabulary> vocabulary, Unigram
   const Vocabulary& vocab = *vocabulary_;
   std::vector<std::uint32_t> sorted;
   double worst = std::numeric_limits<double>::infinity();
-  const PieceIndex ordinary = ordinary_pieces(vocab);
+  const OrdinaryPieces ordinary(vocab);
   for (std::uint32_t id = 0; id < vocab.pieces.size(); ++id) {
     const TokenKind kind = vocab.kinds[id];
     if (kind == TokenKind::kNormal) worst = std::min<double>(worst, vocab.scores[id]);
-    const auto found = ordinary.find(vocab.pieces[id]);
-    if (!vocab.pieces[id].empty() && found && *found == id) sorted.push_back(id);
+    if (!vocab.pieces[id].empty() && ordinary.is_found(id)) sorted.push_back(id);
   }
   unk_score_ = (worst == std::numeric_limits<double>::infinity() ? 0.0 : worst) - kUnkPenalty;
   std::sort(sorted.begin(), sorted.end(),

@@ -1,7 +1,7 @@
 #include "text/vocabulary.h"
 
-#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 
 #include "text/utf8.h"
@@ -10,89 +10,106 @@ namespace quire {
 
 namespace {
 
-std::uint64_t hash_bytes(std::string_view text) {
-  // Multiply-xorshift over 8-byte words; the constants are splitmix64's. It need not resist collisions made
-  // on purpose: who supplies the vocabulary supplies the model.
-  std::uint64_t h = 0x9e3779b97f4a7c15ull ^ text.size();
+template <typename T>
+std::uint64_t load(const char* data) {
+  T value;
+  std::memcpy(&value, data, sizeof(T));
+  return value;
+}
+
+// Words of 8 bytes, the last ones overlapping, each multiplied by an odd constant (splitmix64's); the upper
+// half of a product depends on all bits of its word, and is folded onto the lower. It need not resist
+// collisions made on purpose: who supplies the vocabulary supplies the model.
+std::uint32_t hash_bytes(std::string_view text) {
+  constexpr std::uint64_t kFirst = 0xbf58476d1ce4e5b9ull, kSecond = 0x94d049bb133111ebull;
   const char* data = text.data();
-  std::size_t left = text.size();
-  while (left >= 8) {
-    std::uint64_t word;
-    std::memcpy(&word, data, 8);
-    h = (h ^ word) * 0xbf58476d1ce4e5b9ull;
-    h ^= h >> 31;
-    data += 8;
-    left -= 8;
+  const std::size_t size = text.size();
+  const auto mix = [](std::uint64_t h, std::uint64_t word) {
+    h = (h ^ word) * kFirst;
+    return h ^ h >> 32;
+  };
+  std::uint64_t h = size;
+  if (size >= 8) {
+    for (std::size_t i = 0; i + 8 < size; i += 8) h = mix(h, load<std::uint64_t>(data + i));
+    h = mix(h, load<std::uint64_t>(data + size - 8));
+  } else if (size >= 4) {
+    h = mix(h, load<std::uint32_t>(data) | load<std::uint32_t>(data + size - 4) << 32);
+  } else if (size > 0) {
+    // First, middle and last: all bytes there are.
+    h = mix(h, load<std::uint8_t>(data) | load<std::uint8_t>(data + size / 2) << 8 |
+                   load<std::uint8_t>(data + size - 1) << 16);
   }
-  std::uint64_t tail = 0;
-  std::memcpy(&tail, data, left);
-  h = (h ^ tail) * 0x94d049bb133111ebull;
-  return h ^ h >> 29;
+  return static_cast<std::uint32_t>(h * kSecond >> 32);
 }
 
 }  // namespace
 
 void PieceIndex::reserve(std::size_t count) {
   std::size_t wanted = 16;
-  while (wanted < count * 2) wanted *= 2;
+  while (wanted < count + count / 2) wanted *= 2;  // at most two thirds full
   if (wanted <= slots_.size()) return;
   std::vector<Slot> old(wanted);
   old.swap(slots_);
+  shift_ = 32 - std::countr_zero(wanted);
   for (const Slot& slot : old) {
-    if (slot.data == nullptr) continue;
-    std::size_t i = slot.hash & (slots_.size() - 1);
-    while (slots_[i].data != nullptr) i = (i + 1) & (slots_.size() - 1);
+    if (slot.number == kFree) continue;
+    std::size_t i = slot.hash >> shift_;
+    while (slots_[i].number != kFree) i = (i + 1) & (slots_.size() - 1);
     slots_[i] = slot;
   }
 }
 
-bool PieceIndex::insert(std::string_view piece, std::uint32_t value) {
-  if (slots_.size() < (count_ + 1) * 2) reserve((count_ + 1) * 2);
-  const std::uint64_t hash = hash_bytes(piece);
-  std::size_t i = hash & (slots_.size() - 1);
-  while (slots_[i].data != nullptr) {
-    if (slots_[i].hash == hash && std::string_view(slots_[i].data, slots_[i].size) == piece) return false;
+std::size_t PieceIndex::probe(const StringList& strings, std::string_view text, std::uint32_t hash) const {
+  std::size_t i = hash >> shift_;
+  while (slots_[i].number != kFree && !(slots_[i].hash == hash && strings[slots_[i].number] == text)) {
     i = (i + 1) & (slots_.size() - 1);
   }
-  slots_[i] = {piece.data(), static_cast<std::uint32_t>(piece.size()), value, hash};
+  return i;
+}
+
+std::optional<std::uint32_t> PieceIndex::insert(const StringList& strings, std::uint32_t number) {
+  if (slots_.size() < count_ + count_ / 2 + 2) reserve((count_ + 1) * 2);
+  const std::uint32_t hash = hash_bytes(strings[number]);
+  Slot& slot = slots_[probe(strings, strings[number], hash)];
+  if (slot.number != kFree) return slot.number;
+  slot = {hash, number};
   ++count_;
-  max_piece_bytes_ = std::max(max_piece_bytes_, piece.size());
-  return true;
-}
-
-void PieceIndex::build(const std::vector<std::string>& pieces, const std::vector<bool>& include) {
-  slots_.clear();
-  count_ = 0;
-  max_piece_bytes_ = 0;
-  reserve(pieces.size());
-  for (std::size_t id = 0; id < pieces.size(); ++id) {
-    if (include[id]) insert(pieces[id], static_cast<std::uint32_t>(id));
-  }
-}
-
-std::optional<std::uint32_t> PieceIndex::find(std::string_view piece) const {
-  if (slots_.empty() || piece.size() > max_piece_bytes_) return std::nullopt;
-  const std::uint64_t hash = hash_bytes(piece);
-  std::size_t i = hash & (slots_.size() - 1);
-  while (slots_[i].data != nullptr) {
-    if (slots_[i].hash == hash && std::string_view(slots_[i].data, slots_[i].size) == piece) {
-      return slots_[i].value;
-    }
-    i = (i + 1) & (slots_.size() - 1);
-  }
   return std::nullopt;
 }
 
+std::optional<std::uint32_t> PieceIndex::find(const StringList& strings, std::string_view text) const {
+  if (slots_.empty()) return std::nullopt;
+  const Slot& slot = slots_[probe(strings, text, hash_bytes(text))];
+  return slot.number == kFree ? std::nullopt : std::optional<std::uint32_t>(slot.number);
+}
+
 std::optional<TokenId> Vocabulary::find(std::string_view piece) const {
-  const auto id = index.find(piece);
+  const auto id = index.find(pieces, piece);
   if (!id) return std::nullopt;
   return static_cast<TokenId>(*id);
 }
 
 void Vocabulary::build_index() {
-  std::vector<bool> include(pieces.size());
-  for (std::size_t id = 0; id < pieces.size(); ++id) include[id] = kinds[id] != TokenKind::kAbsent;
-  index.build(pieces, include);
+  index = PieceIndex();
+  repeats.clear();
+  index.reserve(pieces.size());
+  for (TokenId id = 0; id < size(); ++id) {
+    if (kind(id) != TokenKind::kAbsent) add_to_index(id);
+  }
+}
+
+void Vocabulary::add_to_index(TokenId id) {
+  if (index.insert(pieces, static_cast<std::uint32_t>(id))) repeats.push_back(id);
+}
+
+OrdinaryPieces::OrdinaryPieces(const Vocabulary& vocabulary) : vocabulary_(&vocabulary) {
+  for (TokenId id : vocabulary.repeats) {
+    const std::string_view piece = vocabulary.piece(id);
+    const auto first = vocabulary.index.find(vocabulary.pieces, piece);
+    if (vocabulary.is_ordinary(static_cast<std::size_t>(id)) && first && !vocabulary.is_ordinary(*first)) {
+      behind_.emplace(piece, static_cast<std::uint32_t>(id));
+    }
+  }
 }
 
 std::optional<unsigned char> byte_of_piece(std::string_view piece) {

@@ -6,8 +6,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
+#include "base/string_list.h"
 #include "text/tokenizer.h"
 
 namespace quire {
@@ -23,43 +25,72 @@ enum class TokenKind : std::uint8_t {
   kByte = 6,
 };
 
-// Open addressing from a string to a number, without a copy of the strings: `pieces` outlives it and keeps
-// its strings where they are.
+// Open addressing from a string to its number in a StringList. It keeps no strings, so that a slot has 8
+// bytes and the table of a large vocabulary stays in the cache: each call names the list.
 class PieceIndex {
  public:
-  void build(const std::vector<std::string>& pieces, const std::vector<bool>& include);
-  // Keeps the entry that is there already; false then.
-  bool insert(std::string_view piece, std::uint32_t value);
   void reserve(std::size_t count);
-  std::optional<std::uint32_t> find(std::string_view piece) const;
-  std::size_t max_piece_bytes() const { return max_piece_bytes_; }
+  // Adds strings[number]; if an equal string is there already, keeps that and returns its number.
+  std::optional<std::uint32_t> insert(const StringList& strings, std::uint32_t number);
+  std::optional<std::uint32_t> find(const StringList& strings, std::string_view text) const;
 
  private:
+  static constexpr std::uint32_t kFree = 0xffffffffu;
   struct Slot {
-    const char* data = nullptr;
-    std::uint32_t size = 0;
-    std::uint32_t value = 0;
-    std::uint64_t hash = 0;
+    std::uint32_t hash = 0;
+    std::uint32_t number = kFree;
   };
-  std::vector<Slot> slots_;
+  // Of the slot that holds text, or the free one where the search for it ends.
+  std::size_t probe(const StringList& strings, std::string_view text, std::uint32_t hash) const;
+
+  std::vector<Slot> slots_;  // a power of two
+  int shift_ = 0;            // the slot of a hash: hash >> shift_
   std::size_t count_ = 0;
-  std::size_t max_piece_bytes_ = 0;
 };
 
 struct Vocabulary {
-  std::vector<std::string> pieces;  // by id; "" in holes
-  std::vector<TokenKind> kinds;     // by id
-  std::vector<float> scores;        // by id, or empty
-  PieceIndex index;                 // every piece that is not a hole; the first of equal pieces
+  StringList pieces;             // by id; "" in holes
+  std::vector<TokenKind> kinds;  // by id
+  std::vector<float> scores;     // by id, or empty
+  PieceIndex index;              // every piece that is not a hole; the first of equal pieces
+  std::vector<TokenId> repeats;  // the ids of the others
 
   TokenId size() const { return static_cast<TokenId>(pieces.size()); }
   bool contains(TokenId id) const {
     return id >= 0 && id < size() && kinds[static_cast<std::size_t>(id)] != TokenKind::kAbsent;
   }
   TokenKind kind(TokenId id) const { return kinds[static_cast<std::size_t>(id)]; }
-  const std::string& piece(TokenId id) const { return pieces[static_cast<std::size_t>(id)]; }
+  std::string_view piece(TokenId id) const { return pieces[static_cast<std::size_t>(id)]; }
   std::optional<TokenId> find(std::string_view piece) const;
+  // True if ordinary text may become this token: no control, unknown or byte token.
+  bool is_ordinary(std::size_t id) const {
+    return kinds[id] == TokenKind::kNormal || kinds[id] == TokenKind::kUserDefined ||
+           kinds[id] == TokenKind::kUnused;
+  }
   void build_index();
+  void add_to_index(TokenId id);
+};
+
+// The ordinary pieces of a vocabulary (which outlives this, and whose kinds are final); of equal ones the
+// first.
+class OrdinaryPieces {
+ public:
+  explicit OrdinaryPieces(const Vocabulary& vocabulary);
+  std::optional<std::uint32_t> find(std::string_view piece) const {
+    const auto id = vocabulary_->index.find(vocabulary_->pieces, piece);
+    if (!id || vocabulary_->is_ordinary(*id)) return id;
+    const auto behind = behind_.find(piece);
+    return behind == behind_.end() ? std::nullopt : std::optional<std::uint32_t>(behind->second);
+  }
+  // True if find() of its piece gives this id.
+  bool is_found(std::size_t id) const {
+    return vocabulary_->is_ordinary(id) && find(vocabulary_->pieces[id]) == id;
+  }
+
+ private:
+  const Vocabulary* vocabulary_;
+  // Ordinary pieces behind an equal one that is not: none in real files.
+  std::unordered_map<std::string_view, std::uint32_t> behind_;
 };
 
 // "<0x0A>" gives 10.

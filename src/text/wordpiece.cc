@@ -6,21 +6,10 @@
 
 namespace quire {
 
-PieceIndex ordinary_pieces(const Vocabulary& vocabulary) {
-  std::vector<bool> include(vocabulary.pieces.size());
-  for (std::size_t id = 0; id < include.size(); ++id) {
-    const TokenKind kind = vocabulary.kinds[id];
-    include[id] = kind == TokenKind::kNormal || kind == TokenKind::kUserDefined || kind == TokenKind::kUnused;
-  }
-  PieceIndex index;
-  index.build(vocabulary.pieces, include);
-  return index;
-}
-
 WordPieceModel::WordPieceModel(std::shared_ptr<const Vocabulary> vocabulary, WordPieceOptions options)
-    : vocabulary_(std::move(vocabulary)),
-      options_(std::move(options)),
-      pieces_(ordinary_pieces(*vocabulary_)) {}
+    : vocabulary_(std::move(vocabulary)), options_(std::move(options)), pieces_(*vocabulary_) {
+  for (std::string_view piece : vocabulary_->pieces) longest_piece_ = std::max(longest_piece_, piece.size());
+}
 
 void WordPieceModel::encode_word(std::string_view word, std::vector<TokenId>& out) const {
   const std::size_t first = out.size();
@@ -41,7 +30,7 @@ void WordPieceModel::encode_word(std::string_view word, std::vector<TokenId>& ou
     std::size_t end = borders.size() - 1;
     std::optional<std::uint32_t> id;
     for (; end > start; --end) {
-      if (prefix.size() + borders[end] - begin > pieces_.max_piece_bytes()) continue;
+      if (prefix.size() + borders[end] - begin > longest_piece_) continue;
       candidate = prefix;
       candidate += word.substr(begin, borders[end] - begin);
       id = pieces_.find(candidate);
@@ -54,7 +43,7 @@ void WordPieceModel::encode_word(std::string_view word, std::vector<TokenId>& ou
 }
 
 WordLevelModel::WordLevelModel(std::shared_ptr<const Vocabulary> vocabulary, std::optional<TokenId> unk)
-    : vocabulary_(std::move(vocabulary)), unk_(unk), pieces_(ordinary_pieces(*vocabulary_)) {}
+    : vocabulary_(std::move(vocabulary)), unk_(unk), pieces_(*vocabulary_) {}
 
 void WordLevelModel::encode_word(std::string_view word, std::vector<TokenId>& out) const {
   if (const auto id = pieces_.find(word)) {

@@ -26,7 +26,8 @@ class WordPieceModel : public TokenModel {
  private:
   std::shared_ptr<const Vocabulary> vocabulary_;
   WordPieceOptions options_;
-  PieceIndex pieces_;
+  std::size_t longest_piece_ = 0;  // in bytes
+  OrdinaryPieces pieces_;
 };
 
 class WordLevelModel : public TokenModel {
@@ -38,10 +39,7 @@ class WordLevelModel : public TokenModel {
  private:
   std::shared_ptr<const Vocabulary> vocabulary_;
   std::optional<TokenId> unk_;
-  PieceIndex pieces_;
+  OrdinaryPieces pieces_;
 };
-
-// Pieces that ordinary text may become: neither control nor unknown tokens.
-PieceIndex ordinary_pieces(const Vocabulary& vocabulary);
 
 }  // namespace quire
