@@ -93,6 +93,15 @@ struct AttentionParams {
   float softcap = 0.0f;        // scores become softcap * tanh(score / softcap); 0 = none
 };
 
+// Time the caller spent in operations since the backend was made, by kind. The difference of two readings
+// around a step, against the step's own time, says what a benchmark wants: the share outside linear and
+// attention.
+struct OpTimes {
+  std::uint64_t linear_ns = 0;     // linear(): what it fuses included
+  std::uint64_t attention_ns = 0;  // attention()
+  std::uint64_t other_ns = 0;      // embed, norms, sums, gates, rope, store_kv
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -103,15 +112,16 @@ class Backend {
   // /v1/engine.
   virtual std::vector<std::string> report() const = 0;
   virtual ThreadPool& pool() = 0;
+  virtual OpTimes op_times() const = 0;  // from any thread
 
   // Weights.
   virtual Result<std::unique_ptr<PackedWeight>> pack(const GroupedRows& rows) = 0;
   virtual Result<std::unique_ptr<PackedWeight>> pack(const FloatRows& rows) = 0;
-  // All that the packed form depends on besides the weight itself: backends with the same key can restore() each
-  // other's images. "" = this backend's weights cannot be stored.
+  // All that the packed form depends on besides the weight itself: backends with the same key can restore()
+  // each other's images. "" = this backend's weights cannot be stored.
   virtual std::string packing_key() const { return {}; }
-  // The weight of an image whose arrays owner keeps alive; they are used in place and may be read only. An error
-  // if they do not fit its numbers.
+  // The weight of an image whose arrays owner keeps alive; they are used in place and may be read only. An
+  // error if they do not fit its numbers.
   virtual Result<std::unique_ptr<PackedWeight>> restore(const PackedImage& image,
                                                         std::shared_ptr<const void> owner);
 

@@ -74,6 +74,13 @@ SampledTokens failed(const StepPlan& plan, const char* what) {
   return SampledTokens(plan.sequences.size(), each);
 }
 
+// Sums over all steps.
+struct StepTimes {
+  std::chrono::duration<double> step{0};
+  std::chrono::duration<double> forward{0};
+  std::chrono::duration<double> sample{0};
+};
+
 }  // namespace
 
 struct Engine::Impl {
@@ -94,21 +101,30 @@ struct Engine::Impl {
   // The map of the engine: one step.
   void step() {
     const SteadyTime start = Clock::now();
+    const StepTimes before = times;
     const StepPlan plan = scheduler.schedule(start);
     SampledTokens sampled = compute(plan);
     committer.commit(plan, std::move(sampled), Clock::now());
+    const SteadyTime committed = Clock::now();
+    times.step += committed - start;
     publish(&plan);
     inbox.count_ended(committer.deliver());
-    report(plan, start);
+    times.step += Clock::now() - committed;
+    report(plan, before);
   }
 
   // Batch, forward pass, tokens. A failure is that of the sequences in the plan; the others go on.
   SampledTokens compute(const StepPlan& plan) {
     try {
       for (const BlockCopy& copy : plan.copies) model.copy_block(copy.from, copy.to);
+      const SteadyTime begun = Clock::now();
       const Batch& batch = batch_builder.build(plan);
       const Logits logits = model.forward(batch);
-      return sampler.sample(plan, logits);
+      const SteadyTime computed = Clock::now();
+      SampledTokens sampled = sampler.sample(plan, logits);
+      times.forward += computed - begun;
+      times.sample += Clock::now() - computed;
+      return sampled;
     } catch (const std::exception& exception) {
       return failed(plan, exception.what());
     } catch (...) {
@@ -179,13 +195,17 @@ struct Engine::Impl {
     snapshot.finished_length = counts.finished_length;
     snapshot.finished_abort = counts.finished_abort;
     snapshot.finished_error = counts.finished_error;
+    snapshot.step_seconds = times.step.count();
+    snapshot.forward_seconds = times.forward.count();
+    snapshot.sample_seconds = times.sample.count();
     snapshot.failed = failure.has_value();
   }
 
-  void report(const StepPlan& plan, SteadyTime start) const {
+  void report(const StepPlan& plan, const StepTimes& before) const {
     if (!on_step) return;
     on_step({plan.num_tokens, static_cast<std::int64_t>(plan.sequences.size()),
-             std::chrono::duration<double>(Clock::now() - start).count()});
+             (times.step - before.step).count(), (times.forward - before.forward).count(),
+             (times.sample - before.sample).count()});
   }
 
   Model& model;
@@ -199,6 +219,7 @@ struct Engine::Impl {
   BatchBuilder batch_builder;
   Sampler sampler;
   Committer committer;
+  StepTimes times;
   std::optional<Error> failure;
 
   std::atomic<bool> stopping{false};

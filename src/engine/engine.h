@@ -43,6 +43,9 @@ struct EngineStats {
   std::uint64_t finished_length = 0;
   std::uint64_t finished_abort = 0;
   std::uint64_t finished_error = 0;
+  double step_seconds = 0;            // in steps; the rest of a step is planning, commit and delivery
+  double forward_seconds = 0;         // of that: batch and forward pass
+  double sample_seconds = 0;          // of that: logits to tokens
   double seconds_since_progress = 0;  // work waits and no step has ended for this long; 0 when idle
   bool failed = false;                // the engine thread has stopped after an internal error
 };
@@ -52,6 +55,8 @@ struct StepReport {
   std::int64_t num_tokens = 0;
   std::int64_t num_seqs = 0;
   double seconds = 0;
+  double forward_seconds = 0;  // of that: batch and forward pass
+  double sample_seconds = 0;   // of that: logits to tokens
 };
 
 class Engine {

@@ -8,6 +8,7 @@
 #include "backend/cpu/gemm/packed_weight.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kv_cache.h"
+#include "backend/op_clock.h"
 
 namespace quire::cpu {
 namespace {
@@ -36,6 +37,7 @@ class CpuBackend final : public Backend {
     return lines;
   }
   ThreadPool& pool() override { return pool_; }
+  OpTimes op_times() const override { return clock_.times(); }
 
   Result<std::unique_ptr<PackedWeight>> pack(const GroupedRows& rows) override {
     return gemm::pack(rows, pool_);
@@ -52,23 +54,31 @@ class CpuBackend final : public Backend {
     return gemm::restore(image, std::move(owner));
   }
   void embed(const PackedWeight& table, std::span<const std::int32_t> ids, float* out) override {
+    const OpClock::Scope scope(clock_, OpClock::kOther);
     linear_.embed(table, ids, out);
   }
   void linear(const LinearInput& input, std::span<const LinearTarget> targets) override {
+    const OpClock::Scope scope(clock_, OpClock::kLinear);
     linear_.run(input, targets);
   }
 
   void rms_norm(const float* x, const float* weight, float eps, std::int64_t num_rows, std::int64_t dim,
                 float* out) override {
+    const OpClock::Scope scope(clock_, OpClock::kOther);
     cpu::rms_norm(isa_, pool_, x, weight, eps, num_rows, dim, out);
   }
-  void add(float* x, const float* y, std::int64_t count) override { cpu::add(isa_, pool_, x, y, count); }
+  void add(float* x, const float* y, std::int64_t count) override {
+    const OpClock::Scope scope(clock_, OpClock::kOther);
+    cpu::add(isa_, pool_, x, y, count);
+  }
   void silu_mul(const float* gate, const float* up, std::int64_t count, float* out) override {
+    const OpClock::Scope scope(clock_, OpClock::kOther);
     cpu::silu_mul(isa_, pool_, gate, up, count, out);
   }
   void rope(float* x, std::int64_t num_rows, std::int64_t num_heads, std::int64_t head_dim,
             std::int64_t half_dim, const float* cos, const float* sin,
             const std::int32_t* positions) override {
+    const OpClock::Scope scope(clock_, OpClock::kOther);
     cpu::rope(isa_, pool_, x, num_rows, num_heads, head_dim, half_dim, cos, sin, positions);
   }
 
@@ -78,10 +88,12 @@ class CpuBackend final : public Backend {
   }
   void store_kv(KvCache& cache, std::int64_t layer, const float* k, const float* v, std::int64_t num_rows,
                 const std::int32_t* slots) override {
+    const OpClock::Scope scope(clock_, OpClock::kOther);
     cpu::store_kv(isa_, pool_, CpuKvCache::cast(cache), layer, k, v, num_rows, slots);
   }
   void attention(const float* q, const KvCache& cache, std::int64_t layer, const AttentionShape& shape,
                  const AttentionParams& params, float* out) override {
+    const OpClock::Scope scope(clock_, OpClock::kAttention);
     attention_.run(q, CpuKvCache::cast(cache), layer, shape, params, out);
   }
   void copy_block(KvCache& cache, std::int32_t from, std::int32_t to) override {
@@ -93,6 +105,7 @@ class CpuBackend final : public Backend {
   const Isa isa_;
   const ComputeMode mode_;
   ThreadPool pool_;
+  OpClock clock_;
   gemm::Linear linear_;
   Attention attention_;
 };
