@@ -23,6 +23,12 @@ std::span<const BackendEntry> backend_list() {
   return kBackends;
 }
 
+Result<std::unique_ptr<PackedWeight>> Backend::restore(const PackedImage& image,
+                                                       std::shared_ptr<const void> /*owner*/) {
+  return make_error(ErrorCode::kUnsupported,
+                    fmt::format("backend {} cannot restore weights of kind \"{}\"", name(), image.kind));
+}
+
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const BackendOptions& options) {
   if (options.num_threads < 1)
     return invalid(fmt::format("number of threads is {}, want at least 1", options.num_threads));

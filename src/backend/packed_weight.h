@@ -5,7 +5,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
@@ -43,10 +47,31 @@ struct FloatRows {
   const void* data = nullptr;  // [n, k] of storage
 };
 
+// What a packed weight is made of, for an engine file (model/engine_file.h): a few plain numbers and its
+// arrays as they lie in memory. Backend::restore() makes the weight again, with the arrays where they then
+// are.
+struct PackedImage {
+  struct Array {
+    std::string name;
+    std::span<const std::byte> bytes;
+  };
+  std::string kind;  // which class, e.g. "grouped"; "" = this weight cannot be stored
+  std::vector<std::pair<std::string, std::int64_t>> numbers;
+  std::string text;           // e.g. where it came from, for layout_name()
+  std::vector<Array> arrays;  // 64-byte aligned
+
+  // The number if it is there and in [low, high].
+  std::optional<std::int64_t> number(std::string_view name, std::int64_t low, std::int64_t high) const;
+  // An empty span if it is absent.
+  std::span<const std::byte> array(std::string_view name) const;
+};
+
 // A weight as one backend keeps it.
 class PackedWeight {
  public:
   virtual ~PackedWeight() = default;
+  // Views of this weight's own memory.
+  virtual PackedImage image() const { return {}; }
   virtual std::int64_t n() const = 0;
   virtual std::int64_t k() const = 0;
   virtual std::size_t num_bytes() const = 0;

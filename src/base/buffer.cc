@@ -19,8 +19,17 @@ Buffer::Buffer(std::size_t num_bytes) : size_(num_bytes) {
   data_ = std::unique_ptr<std::byte, Unmap>(static_cast<std::byte*>(memory), Unmap{num_bytes});
 }
 
+Buffer Buffer::view(std::span<const std::byte> bytes, std::shared_ptr<const void> owner) {
+  QUIRE_CHECK(owner != nullptr);
+  Buffer out;
+  out.data_ = std::unique_ptr<std::byte, Unmap>(const_cast<std::byte*>(bytes.data()), Unmap{0});
+  out.size_ = bytes.size();
+  out.owner_ = std::move(owner);
+  return out;
+}
+
 void Buffer::Unmap::operator()(std::byte* data) const {
-  munmap(data, num_bytes);
+  if (num_bytes > 0) munmap(data, num_bytes);
 }
 
 }  // namespace quire

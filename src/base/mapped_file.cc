@@ -25,7 +25,9 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string& pa
   const auto size = static_cast<std::size_t>(info.st_size);
   void* data = nullptr;
   if (size > 0) {
-    data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    // Shared: processes that map one file share its pages whatever the kind; MAP_SHARED also says so to those
+    // who read /proc.
+    data = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
     if (data == MAP_FAILED) {
       const int saved = errno;
       ::close(fd);
@@ -33,7 +35,10 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string& pa
     }
   }
   ::close(fd);
-  return std::shared_ptr<const MappedFile>(new MappedFile(path, static_cast<const std::byte*>(data), size));
+  const FileIdentity identity{size, info.st_mtim.tv_sec * std::int64_t{1'000'000'000} + info.st_mtim.tv_nsec,
+                              info.st_ino, info.st_dev};
+  return std::shared_ptr<const MappedFile>(
+      new MappedFile(path, static_cast<const std::byte*>(data), identity));
 }
 
 MappedFile::~MappedFile() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -9,6 +10,15 @@
 #include "base/result.h"
 
 namespace quire {
+
+// Which file this is and whether it has been written to since, as far as the file system tells.
+struct FileIdentity {
+  std::uint64_t bytes = 0;
+  std::int64_t mtime_ns = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t device = 0;
+  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+};
 
 class MappedFile {
  public:
@@ -18,13 +28,15 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
+  const FileIdentity& identity() const { return identity_; }  // when it was opened
 
  private:
-  MappedFile(std::string path, const std::byte* data, std::size_t size)
-      : path_(std::move(path)), data_(data), size_(size) {}
+  MappedFile(std::string path, const std::byte* data, const FileIdentity& identity)
+      : path_(std::move(path)), data_(data), size_(identity.bytes), identity_(identity) {}
   std::string path_;
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
+  FileIdentity identity_;
 };
 
 // The whole file as a string; an error if it is larger than max_bytes.

@@ -53,6 +53,7 @@ Status open_gguf_into(const std::string& path, Checkpoint* out) {
   out->format = CheckpointFormat::kGguf;
   out->gguf_version = gguf.version;
   out->metadata = std::move(gguf.metadata);
+  out->gguf_metadata_end = gguf.metadata_end;
   out->tensors = std::move(gguf.tensors);
   return {};
 }

@@ -21,7 +21,8 @@ struct Checkpoint {
   CheckpointFormat format = CheckpointFormat::kGguf;
   std::uint32_t gguf_version = 0;  // 2 or 3 for GGUF, else 0
   std::unique_ptr<TensorSource> tensors;
-  Metadata metadata;  // GGUF keys; empty for safetensors
+  Metadata metadata;                  // GGUF keys; empty for safetensors
+  std::size_t gguf_metadata_end = 0;  // in the first file: before it are the keys, behind it the tensors
   // Hugging Face side files, "" if absent (for GGUF: all absent).
   std::string config_json;
   std::string generation_config_json;

@@ -481,6 +481,7 @@ Status Parser::place_tensors() {
 Result<GgufFile> Parser::parse() {
   QUIRE_RETURN_IF_ERROR(read_header());
   for (std::uint64_t i = 0; i < num_pairs_; ++i) QUIRE_RETURN_IF_ERROR(read_pair(i));
+  out_.metadata_end = position_;
   QUIRE_RETURN_IF_ERROR(read_alignment());
   for (std::uint64_t i = 0; i < num_tensors_; ++i) QUIRE_RETURN_IF_ERROR(read_tensor_info(i));
   QUIRE_RETURN_IF_ERROR(place_tensors());

@@ -20,6 +20,7 @@ namespace quire {
 struct GgufFile {
   std::uint32_t version = 0;
   Metadata metadata;
+  std::size_t metadata_end = 0;     // where the metadata pairs end and the list of tensors begins
   std::vector<TensorView> tensors;  // views into the bytes given
 };
 
@@ -46,7 +47,8 @@ bool parse_gguf_shard_name(const std::string& path, GgufShardName* out);
 // The file at path and, if it is one of a set, all files of the set (from any one of them).
 struct GgufCheckpoint {
   std::uint32_t version = 0;
-  Metadata metadata;  // of the first file
+  Metadata metadata;             // of the first file
+  std::size_t metadata_end = 0;  // in the first file
   std::unique_ptr<TensorSource> tensors;
 };
 Result<GgufCheckpoint> open_gguf(const std::string& path);

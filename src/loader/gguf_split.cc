@@ -89,6 +89,7 @@ Result<GgufCheckpoint> open_gguf(const std::string& path) {
       }
       if (number == 1) {
         all.version = shard.version;
+        all.metadata_end = shard.metadata_end;
         all.metadata = std::move(shard.metadata);  // the others repeat only the split keys
       }
       for (TensorView& tensor : shard.tensors) {
@@ -108,6 +109,7 @@ Result<GgufCheckpoint> open_gguf(const std::string& path) {
   GgufCheckpoint out;
   out.version = first.version;
   out.metadata = std::move(first.metadata);
+  out.metadata_end = first.metadata_end;
   QUIRE_TRY(out.tensors, MappedTensors::create(std::move(files), std::move(first.tensors), file_of));
   return out;
 }

@@ -23,6 +23,7 @@ class MappedTensors : public TensorSource {
                                                        const std::vector<std::size_t>& file_of);
   const TensorView* find(std::string_view name) const override;
   const std::vector<TensorView>& tensors() const override { return tensors_; }
+  std::vector<std::shared_ptr<const MappedFile>> files() const override { return files_; }
 
  private:
   MappedTensors(std::vector<std::shared_ptr<const MappedFile>> files, std::vector<TensorView> tensors)

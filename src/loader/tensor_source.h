@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/mapped_file.h"
+
 namespace quire {
 
 // Element types of checkpoint files. The k-quants and Qx_y are GGUF's block types (ggml's names).
@@ -59,6 +61,8 @@ class TensorSource {
   virtual ~TensorSource() = default;
   virtual const TensorView* find(std::string_view name) const = 0;  // nullptr if absent
   virtual const std::vector<TensorView>& tensors() const = 0;       // in file order
+  // The files that hold them, in order; none if they are not from files.
+  virtual std::vector<std::shared_ptr<const MappedFile>> files() const { return {}; }
 };
 
 }  // namespace quire

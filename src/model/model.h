@@ -18,6 +18,9 @@
 
 namespace quire {
 
+class EngineFile;
+class EngineWriter;
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -38,6 +41,10 @@ struct LoadOptions {
   // Numbers.
   std::optional<DType> weight_dtype;
   std::function<void(std::size_t done, std::size_t total)> progress;  // bytes of tensor data packed
+  // Take the weights from here instead of from the checkpoint's tensors, whose data is then not read.
+  const EngineFile* engine = nullptr;
+  // Give it every weight that was packed; all is written when the model is loaded.
+  EngineWriter* engine_writer = nullptr;
 };
 // The backend must outlive the model. Errors name the tensor or the key that is missing or wrong.
 Result<std::unique_ptr<Model>> load_model(const Checkpoint& checkpoint, Backend& backend,

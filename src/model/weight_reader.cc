@@ -5,15 +5,20 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include "model/engine_file.h"
+#include "model/engine_writer.h"
 #include "model/tensor_names.h"
 #include "quant/float_format.h"
 #include "quant/format.h"
 
 namespace quire {
 
-WeightReader::WeightReader(const Checkpoint& checkpoint, Backend& backend, std::optional<DType> hold_as,
-                           std::function<void(std::size_t, std::size_t)> progress)
-    : checkpoint_(checkpoint), backend_(backend), hold_as_(hold_as), progress_(std::move(progress)) {}
+WeightReader::WeightReader(const Checkpoint& checkpoint, Backend& backend, const LoadOptions& options)
+    : checkpoint_(checkpoint), backend_(backend), options_(options) {}
+
+WeightReader::~WeightReader() {
+  if (options_.engine_writer != nullptr) options_.engine_writer->wait();
+}
 
 std::string WeightReader::file_name(const std::string& tensor) const {
   if (checkpoint_.format != CheckpointFormat::kGguf) return tensor;
@@ -27,7 +32,7 @@ bool WeightReader::has(const std::string& tensor) const {
 
 void WeightReader::note_progress(std::size_t bytes) {
   done_bytes_ += bytes;
-  if (progress_) progress_(done_bytes_, checkpoint_.total_bytes);
+  if (options_.progress) options_.progress(done_bytes_, checkpoint_.total_bytes);
 }
 
 Result<std::unique_ptr<PackedWeight>> WeightReader::linear(const std::string& layer, std::int64_t n,
@@ -38,9 +43,9 @@ Result<std::unique_ptr<PackedWeight>> WeightReader::linear(const std::string& la
   request.name = name.substr(0, name.size() - std::string_view(".weight").size());
   request.n = n;
   request.k = k;
-  request.hold_as = hold_as_;
+  request.hold_as = options_.weight_dtype;
   request.permutation = permutation;
-  auto weight = load_layer(*checkpoint_.tensors, request, backend_);
+  auto weight = load_packed(name, request);
   if (!weight.ok()) return weight;
   read_.insert(name);
   LayoutTotal& total = layouts_[(*weight)->layout_name()];
@@ -49,6 +54,36 @@ Result<std::unique_ptr<PackedWeight>> WeightReader::linear(const std::string& la
   packed_bytes_ += (*weight)->num_bytes();
   if (const TensorView* tensor = checkpoint_.tensors->find(name)) note_progress(tensor->data.size());
   return weight;
+}
+
+// An engine file has weights in the order in which they were asked for, permuted and rounded already.
+Result<std::unique_ptr<PackedWeight>> WeightReader::load_packed(const std::string& name,
+                                                                const LayerRequest& request) {
+  if (options_.engine != nullptr) {
+    auto weight = options_.engine->weight(name, times_loaded_[name]++, backend_);
+    if (weight.ok() && ((*weight)->n() != request.n || (*weight)->k() != request.k)) {
+      return invalid(
+          fmt::format("{}: weight {} has shape [{}, {}], but the model's configuration asks for [{}, {}]",
+                      options_.engine->path(), name, (*weight)->n(), (*weight)->k(), request.n, request.k));
+    }
+    return weight;
+  }
+  auto weight = load_layer(*checkpoint_.tensors, request, backend_);
+  if (weight.ok() && options_.engine_writer != nullptr) options_.engine_writer->add_weight(name, **weight);
+  return weight;
+}
+
+Result<std::vector<float>> WeightReader::read_vector(const TensorView& tensor) {
+  if (options_.engine != nullptr) {
+    auto stored = options_.engine->vector(tensor.name);
+    if (stored.ok() && static_cast<std::int64_t>(stored->size()) != tensor.num_values())
+      return invalid(fmt::format("{}: vector {} has another length", options_.engine->path(), tensor.name));
+    return stored;
+  }
+  auto values = read_as_f32(tensor);
+  if (values.ok() && options_.engine_writer != nullptr)
+    options_.engine_writer->add_vector(tensor.name, *values);
+  return values;
 }
 
 Result<std::vector<float>> WeightReader::vector(const std::string& tensor, std::int64_t length) {
@@ -63,10 +98,10 @@ Result<std::vector<float>> WeightReader::vector(const std::string& tensor, std::
   read_.insert(name);
   note_progress(view->data.size());
   packed_bytes_ += static_cast<std::size_t>(length) * sizeof(float);
-  auto values = read_as_f32(*view);
-  if (!values.ok() || !hold_as_.has_value()) return values;
+  auto values = read_vector(*view);
+  if (!values.ok() || !options_.weight_dtype.has_value()) return values;
   // Kept as float32, but with the values that the type can hold: --dtype means every weight.
-  for (float& value : *values) value = round_to(*hold_as_, value);
+  for (float& value : *values) value = round_to(*options_.weight_dtype, value);
   return values;
 }
 

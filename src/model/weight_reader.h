@@ -1,8 +1,7 @@
-// Purpose: fetch a model's weights by their Hugging Face names from either kind of checkpoint, and note what
-// was read. Thread: load time, one caller.
+// Purpose: fetch a model's weights by their Hugging Face names from either kind of checkpoint, or packed from
+// an engine file made of it, and note what was read. Thread: load time, one caller.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,16 +10,17 @@
 #include <string>
 #include <vector>
 
-#include "backend/backend.h"
-#include "base/result.h"
-#include "loader/checkpoint.h"
+#include "model/model.h"
+#include "quant/format.h"
 
 namespace quire {
 
 class WeightReader {
  public:
-  WeightReader(const Checkpoint& checkpoint, Backend& backend, std::optional<DType> hold_as,
-               std::function<void(std::size_t done, std::size_t total)> progress);
+  WeightReader(const Checkpoint& checkpoint, Backend& backend, const LoadOptions& options);
+  ~WeightReader();  // waits for the engine writer, which reads the weights
+  WeightReader(const WeightReader&) = delete;
+  WeightReader& operator=(const WeightReader&) = delete;
 
   bool has(const std::string& tensor) const;  // e.g. "model.layers.0.self_attn.q_proj.bias"
   // The weight of a linear layer (or of the embedding): [n, k]. permutation: see quant/format.h.
@@ -41,11 +41,14 @@ class WeightReader {
  private:
   std::string file_name(const std::string& tensor) const;
   void note_progress(std::size_t bytes);
+  // The vector of this tensor of the file, from wherever it is.
+  Result<std::vector<float>> read_vector(const TensorView& tensor);
+  Result<std::unique_ptr<PackedWeight>> load_packed(const std::string& name, const LayerRequest& request);
 
   const Checkpoint& checkpoint_;
   Backend& backend_;
-  const std::optional<DType> hold_as_;
-  std::function<void(std::size_t, std::size_t)> progress_;
+  const LoadOptions& options_;
+  std::map<std::string, int> times_loaded_;  // weights by name
   std::set<std::string> read_;
   struct LayoutTotal {
     int count = 0;

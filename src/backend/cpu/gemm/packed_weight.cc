@@ -35,15 +35,21 @@ const CpuWeight& CpuWeight::cast(const PackedWeight& weight) {
 }
 
 GroupedWeight::GroupedWeight(const GroupedRows& rows)
-    : CpuWeight(rows.n, rows.k),
-      bits_(rows.bits <= 4   ? 4
-            : rows.bits == 7 ? 8
-                             : rows.bits),
-      group_size_(rows.group_size),
-      segment_(rows.group_size % kBlockK == 0 ? kBlockK : kBlockK / 2),
-      zero_(rows.constant_zero),
-      has_mins_(!rows.mins.empty()),
-      num_groups_(ceil_div(num_blocks() * kBlockK, rows.group_size)) {}
+    : GroupedWeight(rows.n, rows.k,
+                    rows.bits <= 4   ? 4
+                    : rows.bits == 7 ? 8
+                                     : rows.bits,
+                    rows.group_size, rows.constant_zero, !rows.mins.empty()) {}
+
+GroupedWeight::GroupedWeight(std::int64_t n, std::int64_t k, int bits, int group_size, int zero,
+                             bool has_mins)
+    : CpuWeight(n, k),
+      bits_(bits),
+      group_size_(group_size),
+      segment_(group_size % kBlockK == 0 ? kBlockK : kBlockK / 2),
+      zero_(zero),
+      has_mins_(has_mins),
+      num_groups_(ceil_div(num_blocks() * kBlockK, group_size)) {}
 
 std::size_t GroupedWeight::num_bytes() const {
   return data_.size() + scales_.size() + mins_.size() + super_scales_.size() + super_mins_.size();

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "backend/cpu/gemm/kernel_types.h"
 #include "backend/packed_weight.h"
@@ -15,6 +16,10 @@
 #include "base/thread_pool.h"
 
 namespace quire::cpu::gemm {
+
+// Part of the key of engine files: to be raised whenever pack() puts other bytes, or bytes elsewhere, than
+// before.
+constexpr int kPackedLayoutVersion = 1;
 
 class CpuWeight : public PackedWeight {
  public:
@@ -41,6 +46,10 @@ class GroupedWeight final : public CpuWeight {
  public:
   explicit GroupedWeight(const GroupedRows& rows);
   Status fill(const GroupedRows& rows, ThreadPool& pool);
+  static constexpr std::string_view kKind = "grouped";
+  static Result<std::unique_ptr<PackedWeight>> restore(const PackedImage& image,
+                                                       std::shared_ptr<const void> owner);
+  PackedImage image() const override;
 
   std::size_t num_bytes() const override;
   bool is_quantized() const override { return true; }
@@ -53,6 +62,7 @@ class GroupedWeight final : public CpuWeight {
   int segment_index() const { return segment_ == kBlockK ? 0 : 1; }
 
  private:
+  GroupedWeight(std::int64_t n, std::int64_t k, int bits, int group_size, int zero, bool has_mins);
   std::size_t scale_bytes() const {
     return scale_kind_ == kScaleCodes ? 1 : scale_kind_ == kScaleF16 ? 2 : 4;
   }
@@ -79,6 +89,10 @@ class DenseWeight final : public CpuWeight {
  public:
   // origin: what the values were before, for layout_name(), or "".
   DenseWeight(const FloatRows& rows, std::string origin, ThreadPool& pool);
+  static constexpr std::string_view kKind = "dense";
+  static Result<std::unique_ptr<PackedWeight>> restore(const PackedImage& image,
+                                                       std::shared_ptr<const void> owner);
+  PackedImage image() const override;
 
   std::size_t num_bytes() const override { return data_.size(); }
   bool is_quantized() const override { return false; }
@@ -92,6 +106,8 @@ class DenseWeight final : public CpuWeight {
   }
 
  private:
+  DenseWeight(std::int64_t n, std::int64_t k, DType storage, std::string origin, Buffer data);
+
   DType storage_;
   std::string origin_;
   Buffer data_;  // [num_tiles, ...] as kernel_types.h says
@@ -101,5 +117,9 @@ class DenseWeight final : public CpuWeight {
 // float32, and layout_name() says so.
 Result<std::unique_ptr<PackedWeight>> pack(const GroupedRows& rows, ThreadPool& pool);
 Result<std::unique_ptr<PackedWeight>> pack(const FloatRows& rows, ThreadPool& pool);
+
+// The weight of an image (PackedWeight::image()), of any class of this backend. A new class: its kKind, its
+// image() and its restore(), and one line in the table of restore.cc.
+Result<std::unique_ptr<PackedWeight>> restore(const PackedImage& image, std::shared_ptr<const void> owner);
 
 }  // namespace quire::cpu::gemm
