@@ -18,7 +18,7 @@ configure_and_build() {  # preset targets...
 
 part_check() {
   local failed=0
-  git ls-files -co --exclude-standard '*.h' '*.cc' | xargs clang-format-14 --dry-run -Werror || failed=1
+  git ls-files -co --exclude-standard '*.h' '*.cc' | xargs -P "$jobs" -n 32 clang-format-14 --dry-run -Werror || failed=1
   python3 tools/check_layers.py || failed=1
   tools/check_isa_symbols.sh || failed=1
   return $failed
@@ -33,13 +33,30 @@ run_unit_tests() {  # preset
 }
 
 # Under a sanitizer a process starts slowly and vocabularies load slowly: whole programs instead of single tests, the
-# longest first.
+# longest first, and the longest of all in three parts, so that the cores end at about the same time.
 run_test_programs() {  # preset
-  local failed=0 name
-  printf '%s\n' text backend model engine api loader net quant base |
-    xargs -P "$jobs" -I{} sh -c 'p=build/'"$1"'/quire_{}_test; $p --gtest_brief=1 >$p.log 2>&1 || { tail -n 80 $p.log; exit 1; }' || failed=1
-  for name in base net text loader backend quant model engine api; do
-    echo "$1 $name: $(grep -hE 'tests? ran|PASSED|SKIPPED' "build/$1/quire_${name}_test.log" | tr '\n' ' ')"
+  local dir=build/$1 failed=0 name part
+  local names=(backend text model engine) parts=()
+  # And every other room that has tests.
+  for name in $(git ls-files -co --exclude-standard 'src/*_test.cc' | cut -d/ -f2 | sort -u); do
+    [[ " ${names[*]} " == *" $name "* ]] || names+=("$name")
+  done
+  for name in "${names[@]}"; do
+    if [ "$name" = backend ]; then parts+=(backend:0:3 backend:1:3 backend:2:3); else parts+=("$name:0:1"); fi
+  done
+  run_one() {  # dir name:shard:shards
+    local name shard shards log
+    IFS=: read -r name shard shards <<<"$2"
+    log=$1/quire_${name}_test.$shard.log
+    GTEST_SHARD_INDEX=$shard GTEST_TOTAL_SHARDS=$shards "$1/quire_${name}_test" --gtest_brief=1 >"$log" 2>&1 ||
+      { tail -n 80 "$log"; return 1; }
+  }
+  export -f run_one
+  printf '%s\n' "${parts[@]}" | xargs -P "$jobs" -I{} bash -c 'run_one "$@"' run_one "$dir" {} || failed=1
+  for part in "${parts[@]}"; do
+    IFS=: read -r name shard shards <<<"$part"
+    echo "$1 $name$([ "$shards" = 1 ] || echo " $((shard + 1))/$shards"):" \
+      "$(grep -hoE '\[ +(PASSED|SKIPPED|FAILED) +\] [0-9]+ tests?|\([0-9]+ ms total\)' "$dir/quire_${name}_test.$shard.log" | tr '\n' ' ')"
   done
   return $failed
 }
@@ -83,13 +100,18 @@ part_pytest() {
     python3 -m venv "$venv" && "$venv/bin/pip" install -q --disable-pip-version-check -r tests/python/requirements.txt &&
       cp tests/python/requirements.txt "$venv/requirements.txt" || return 1
   fi
-  # The downloads' tests mostly wait: they run beside the server's.
-  local failed=0
-  "$venv/bin/python" -m pytest -q -rs -p no:cacheprovider tests/python/test_pull.py >build/pytest-pull.log 2>&1 &
+  # Side by side: the tests of the server and of downloads mostly wait, those of real models compute all the time, and
+  # are nice to the others, in which clocks run.
+  local failed=0 tests=tests/python
+  local pytest=("$venv/bin/python" -m pytest -q -rs -p no:cacheprovider)
+  "${pytest[@]}" $tests/test_pull.py >build/pytest-pull.log 2>&1 &
   local pull=$!
-  "$venv/bin/python" -m pytest -q -rs -p no:cacheprovider tests/python --ignore tests/python/test_pull.py || failed=1
+  "${pytest[@]}" $tests --ignore $tests/test_pull.py --ignore $tests/test_real_models.py >build/pytest-server.log 2>&1 &
+  local server=$!
+  nice -n 5 "${pytest[@]}" $tests/test_real_models.py || failed=1
   wait $pull || failed=1
-  cat build/pytest-pull.log
+  wait $server || failed=1
+  cat build/pytest-pull.log build/pytest-server.log
   return $failed
 }
 

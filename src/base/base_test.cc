@@ -9,6 +9,7 @@
 #include "base/dtype.h"
 #include "base/metadata.h"
 #include "base/result.h"
+#include "base/string_list.h"
 #include "base/thread_pool.h"
 
 namespace quire {
@@ -92,6 +93,20 @@ TEST(Result, TryPassesTheErrorOn) {
   EXPECT_EQ(*quarter_of(8), 2);
   EXPECT_EQ(quarter_of(6).error().message, "odd");
   EXPECT_EQ(quarter_of(6).error().param, "value");
+}
+
+TEST(StringList, GivesBackWhatItTook) {
+  const std::vector<std::string> strings = {
+      "", "a", std::string("\0b", 2), "", "a longer string of some bytes", ""};
+  const StringList list(strings);
+  ASSERT_EQ(list.size(), strings.size());
+  for (std::size_t i = 0; i < strings.size(); ++i) EXPECT_EQ(list[i], strings[i]);
+  EXPECT_EQ(std::vector<std::string>(list.begin(), list.end()), strings);
+  EXPECT_EQ(list.back(), "");
+  EXPECT_TRUE(StringList().empty());
+  StringList taken = list;
+  const StringList moved = std::move(taken);
+  EXPECT_EQ(moved[4], strings[4]);
 }
 
 TEST(CheckDeathTest, SaysBothValues) {

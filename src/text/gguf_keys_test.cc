@@ -1,9 +1,11 @@
 #include "text/gguf_keys_test.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <string_view>
 #include <vector>
 
 namespace quire {
@@ -24,15 +26,14 @@ class Reader {
     pos_ += sizeof(T);
     return value;
   }
-  std::string string() {
+  std::string_view string() {
     const auto size = number<std::uint64_t>();
     if (size > bytes_.size() - pos_) {
       failed_ = true;
       return {};
     }
-    std::string value(bytes_.data() + pos_, size);
     pos_ += size;
-    return value;
+    return {bytes_.data() + pos_ - size, size};
   }
   MetadataValue scalar(std::uint32_t type) {
     switch (type) {
@@ -53,7 +54,7 @@ class Reader {
       case 7:
         return number<std::uint8_t>() != 0;
       case 8:
-        return string();
+        return std::string(string());
       case 10:
         return number<std::uint64_t>();
       case 11:
@@ -69,19 +70,21 @@ class Reader {
     if (type != 9) return scalar(type);
     const auto element = number<std::uint32_t>();
     const auto count = number<std::uint64_t>();
-    std::vector<std::string> strings;
+    if (element == 8) {
+      StringList strings;
+      for (std::uint64_t i = 0; i < count && !failed_; ++i) strings.push_back(string());
+      return strings;
+    }
     std::vector<double> floats;
     std::vector<std::int64_t> ints;
     std::vector<bool> bools;
     for (std::uint64_t i = 0; i < count && !failed_; ++i) {
       const MetadataValue item = scalar(element);
-      if (const auto* s = std::get_if<std::string>(&item)) strings.push_back(*s);
       if (const auto* d = std::get_if<double>(&item)) floats.push_back(*d);
       if (const auto* u = std::get_if<std::uint64_t>(&item)) ints.push_back(static_cast<std::int64_t>(*u));
       if (const auto* n = std::get_if<std::int64_t>(&item)) ints.push_back(*n);
       if (const auto* b = std::get_if<bool>(&item)) bools.push_back(*b);
     }
-    if (element == 8) return strings;
     if (element == 6 || element == 12) return floats;
     if (element == 7) return bools;
     return ints;
@@ -97,10 +100,11 @@ class Reader {
 }  // namespace
 
 std::optional<Metadata> read_gguf_keys_for_test(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return std::nullopt;
   // Keys lie in front of the tensors; the largest vocabulary in use takes about 20 MB.
-  std::vector<char> bytes(64u << 20);
+  std::vector<char> bytes(std::min<std::size_t>(static_cast<std::size_t>(file.tellg()), 64u << 20));
+  file.seekg(0);
   file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   bytes.resize(static_cast<std::size_t>(file.gcount()));
   Reader reader(std::move(bytes));
@@ -110,7 +114,7 @@ std::optional<Metadata> read_gguf_keys_for_test(const std::string& path) {
   const auto num_keys = reader.number<std::uint64_t>();
   Metadata metadata;
   for (std::uint64_t i = 0; i < num_keys && !reader.failed(); ++i) {
-    std::string name = reader.string();
+    std::string name(reader.string());
     const auto type = reader.number<std::uint32_t>();
     metadata.set(std::move(name), reader.value(type));
   }

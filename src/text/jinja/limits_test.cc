@@ -29,10 +29,20 @@ Result<std::vector<PromptPiece>> render(const std::string& source, const Templat
   return (*parsed)->render(Json{{"messages", Json::array()}});
 }
 
-// max_seconds: shorter than by default for what only the clock ends.
-void expect_refused(const std::string& source, double max_seconds = 2.0) {
+// A sanitizer makes every step some ten times slower: a tenth of the limits ends the same templates in the
+// same places. max_seconds: shorter than by default for what only the clock ends.
+TemplateLimits scaled_limits(double max_seconds = 2.0) {
   TemplateLimits limits;
   limits.max_seconds = max_seconds;
+  if (kSanitized) {
+    limits.max_steps /= 10;
+    limits.max_output_bytes /= 10;
+    limits.max_memory_bytes /= 10;
+  }
+  return limits;
+}
+
+void expect_refused(const std::string& source, const TemplateLimits& limits = scaled_limits()) {
   const auto start = std::chrono::steady_clock::now();
   const auto result = render(source, limits);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -45,15 +55,15 @@ TEST(TemplateLimitsTest, LoopsAreBounded) {
   expect_refused("{% for i in range(25000) %}{% for j in range(25000) %}{{ i }}{% endfor %}{% endfor %}");
   expect_refused("{% for i in range(10**12) %}{% endfor %}");
   expect_refused("{% for a in [1] recursive %}{{ loop([a]) }}{% endfor %}");
-  expect_refused(
-      "{% set x = 'x' * 30000000 %}{% for i in range(100000) %}{% set y = x | upper %}{% endfor %}", 0.2);
-  expect_refused(
-      "{% set x = range(100000) | list %}{% for i in range(100000) %}{% set y = x | sort %}{% endfor %}",
-      0.2);
-  expect_refused("{% set x = 'x' * 30000000 %}{% for i in range(100000) %}{% set y = 'y' in x %}{% endfor %}",
-                 0.2);
-  expect_refused("{% set x = 'é' * 9000000 %}{% for i in range(100000) %}{% set y = x[-1] %}{% endfor %}",
-                 0.2);
+  // Steps that are long each.
+  const std::string text = kSanitized ? "'x' * 3000000" : "'x' * 30000000";
+  const std::string wide_text = kSanitized ? "'é' * 900000" : "'é' * 9000000";
+  const std::string list = kSanitized ? "range(10000) | list" : "range(100000) | list";
+  const std::string loop = " %}{% for i in range(100000) %}{% set y = ";
+  expect_refused("{% set x = " + text + loop + "x | upper %}{% endfor %}", scaled_limits(0.2));
+  expect_refused("{% set x = " + list + loop + "x | sort %}{% endfor %}", scaled_limits(0.2));
+  expect_refused("{% set x = " + text + loop + "'y' in x %}{% endfor %}", scaled_limits(0.2));
+  expect_refused("{% set x = " + wide_text + loop + "x[-1] %}{% endfor %}", scaled_limits(0.2));
 }
 
 TEST(TemplateLimitsTest, RecursionIsBounded) {
@@ -131,7 +141,7 @@ TEST(TemplateLimitsTest, TextIsBounded) {
                                  "(1e308 * 10) | int + 'a'",
                                  "1e30 | int",
                                  "1 | round(-400) / 0"}) {
-    expect_refused(std::string("{{ ") + expression + " }}", 0.5);
+    expect_refused(std::string("{{ ") + expression + " }}", scaled_limits(0.5));
   }
   expect_refused(
       "{% set ns = namespace(s='xxxxxxxx') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor "
@@ -150,23 +160,27 @@ TEST(TemplateLimitsTest, TextIsBounded) {
 }
 
 TEST(TemplateLimitsTest, DeepValuesDoNotOverflowTheStack) {
+  TemplateLimits limits;  // building the value must stay below them, so they are not scaled
+  limits.max_seconds = kMaxSeconds;
   const std::string deep =
       "{% set ns = namespace(x=[]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] %}{% endfor %}";
-  EXPECT_TRUE(render(deep).ok());  // and their destruction
+  EXPECT_TRUE(render(deep, limits).ok());  // and their destruction
   const std::string dicts =
       "{% set ns = namespace(x={}) %}{% for i in range(100000) %}{% set ns.x = {'k': (ns.x,)} %}{% endfor %}";
-  EXPECT_TRUE(render(dicts).ok());
+  EXPECT_TRUE(render(dicts, limits).ok());
   for (const char* use : {"{{ ns.x }}", "{{ ns.x | tojson }}", "{{ ns.x | string | length }}",
                           "{{ ns.x == [[ns.x[0][0]]] ~ 1 }}"}) {
-    expect_refused(deep + use);
+    expect_refused(deep + use, limits);
   }
   // Equal but not the same all the way down.
   expect_refused(
       "{% set ns = namespace(x=[], y=[]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] %}"
-      "{% set ns.y = [ns.y] %}{% endfor %}{{ ns.x == ns.y }}");
+      "{% set ns.y = [ns.y] %}{% endfor %}{{ ns.x == ns.y }}",
+      limits);
   expect_refused(
       "{% set ns = namespace(x=()) %}{% for i in range(100000) %}{% set ns.x = (ns.x,) %}{% endfor %}{{ "
-      "{ns.x: 1} }}");
+      "{ns.x: 1} }}",
+      limits);
 }
 
 TEST(TemplateLimitsTest, ValuesThatHoldThemselves) {
