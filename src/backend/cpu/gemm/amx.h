@@ -66,8 +66,8 @@ struct AmxWeights {
   int groups_per_super;
 };
 
-// Activations of up to 16 rows: [num_blocks][16 pairs of features][width][2] bf16. Up to 16 rows of a call
-// make one panel of the next power of two, more rows make panels of 16, the last one padded with zeros.
+// Activations lie in panels of 16 rows: [num_blocks][16 pairs of features][width][2] bf16. The width is 16,
+// or for a layer of up to 8 rows the next power of two; rows that do not exist are zero.
 static constexpr int amx_panel_width(std::int64_t num_rows) {
   int width = 1;
   while (width < num_rows && width < kAmxPanelRows) width *= 2;
@@ -76,11 +76,11 @@ static constexpr int amx_panel_width(std::int64_t num_rows) {
 static constexpr std::int64_t amx_num_panels(std::int64_t num_rows) {
   return (num_rows + kAmxPanelRows - 1) / kAmxPanelRows;
 }
-static constexpr std::int64_t amx_panel_bytes(std::int64_t num_rows, std::int64_t num_blocks) {
-  return num_blocks * 64 * amx_panel_width(num_rows);
+static constexpr std::int64_t amx_panel_bytes(int width, std::int64_t num_blocks) {
+  return num_blocks * 64 * width;
 }
-// Features (in blocks) of all rows that a call walks at once: at most 1 MiB of activations, half of the
-// second-level cache of Sapphire Rapids, which the columns then read again and again.
+// Features (in blocks) that a call walks at once, for all its columns: at most 1 MiB of activations, half of
+// the second-level cache of Sapphire Rapids, which the columns then read again and again.
 static constexpr std::int64_t amx_walk_blocks(std::int64_t num_rows, std::int64_t num_blocks) {
   const std::int64_t rows = amx_num_panels(num_rows) * kAmxPanelRows;
   const std::int64_t fit = (std::int64_t{1} << 20) / (64 * rows);
@@ -96,19 +96,20 @@ static constexpr std::int64_t amx_scratch_floats(std::int64_t num_pairs, std::in
 
 struct AmxTable {
   const char* name;
-  // One panel: x: [num_rows, k] with rows row_stride apart, num_rows <= width. out: amx_panel_bytes(width,
+  // One panel: x: [num_rows, k] with rows row_stride apart, num_rows <= width; out: amx_panel_bytes(width,
   // ...).
   void (*pack_panel)(const float* x, std::int64_t row_stride, int num_rows, int width, std::int64_t k,
                      std::int64_t num_blocks, std::uint16_t* out);
-  // Pairs [first_pair, first_pair + num_pairs). x: all panels of num_rows (1..kAmxMaxRows) rows, 64-byte
+  // Pairs [first_pair, first_pair + num_pairs). x: the panels of num_rows (1..kAmxMaxRows) rows, 64-byte
   // aligned like scratch. out: [num_rows, 32 * num_pairs] with rows out_stride floats apart, overwritten.
   void (*run)(const AmxWeights& weights, std::int64_t first_pair, std::int64_t num_pairs,
-              const std::uint16_t* x, int num_rows, float* scratch, float* out, std::int64_t out_stride);
+              const std::uint16_t* x, int width, int num_rows, float* scratch, float* out,
+              std::int64_t out_stride);
 };
 
 extern const AmxTable kAmxLinear;
 // The same kernel body on tiles in plain C++ (amx_tiles_emulated.h), for tests on machines without AMX: with
-// plain vectors, and with those of the avx512bf16 tier. Not in any table of kernel_list.cc.
+// plain vectors, and with those of the avx512bf16 tier. No tier uses them.
 extern const AmxTable kAmxEmulatedGeneric;
 extern const AmxTable kAmxEmulatedAvx512Bf16;
 

@@ -47,15 +47,16 @@ template <typename Unpacker>
 class TiledLayer {
  public:
   TiledLayer(const AmxWeights& weights, std::int64_t first_pair, std::int64_t num_pairs,
-             const std::uint16_t* x, int num_rows, float* scratch, float* out, std::int64_t out_stride)
+             const std::uint16_t* x, int width, int num_rows, float* scratch, float* out,
+             std::int64_t out_stride)
       : num_blocks_(weights.num_blocks),
         first_pair_(first_pair),
         num_pairs_(num_pairs),
         x_(reinterpret_cast<const std::uint8_t*>(x)),
         num_rows_(num_rows),
-        width_(amx_panel_width(num_rows)),
+        width_(width),
         num_panels_(static_cast<int>(amx_num_panels(num_rows))),
-        panel_bytes_(amx_panel_bytes(num_rows, weights.num_blocks)),
+        panel_bytes_(amx_panel_bytes(width, weights.num_blocks)),
         scratch_(scratch),
         out_(out),
         out_stride_(out_stride),
@@ -238,12 +239,14 @@ class TiledLayer {
 
 template <typename Unpacker>
 void run_linear(const AmxWeights& weights, std::int64_t first_pair, std::int64_t num_pairs,
-                const std::uint16_t* x, int num_rows, float* scratch, float* out, std::int64_t out_stride) {
-  TiledLayer<Unpacker>(weights, first_pair, num_pairs, x, num_rows, scratch, out, out_stride).run();
+                const std::uint16_t* x, int width, int num_rows, float* scratch, float* out,
+                std::int64_t out_stride) {
+  TiledLayer<Unpacker>(weights, first_pair, num_pairs, x, width, num_rows, scratch, out, out_stride).run();
 }
 
 void run_any(const AmxWeights& weights, std::int64_t first_pair, std::int64_t num_pairs,
-             const std::uint16_t* x, int num_rows, float* scratch, float* out, std::int64_t out_stride) {
+             const std::uint16_t* x, int width, int num_rows, float* scratch, float* out,
+             std::int64_t out_stride) {
   constexpr decltype(&run_any) kRun[kNumAmxLayouts] = {
       run_linear<NoUnpacker>,
       run_linear<TableUnpacker<4, false>>,
@@ -253,7 +256,7 @@ void run_any(const AmxWeights& weights, std::int64_t first_pair, std::int64_t nu
       run_linear<ArithmeticUnpacker<8, true>>,
       run_linear<ArithmeticUnpacker<8, false>>,
   };
-  kRun[weights.layout](weights, first_pair, num_pairs, x, num_rows, scratch, out, out_stride);
+  kRun[weights.layout](weights, first_pair, num_pairs, x, width, num_rows, scratch, out, out_stride);
 }
 
 // Rounded rows are transposed by pairs of features.
@@ -268,7 +271,11 @@ void pack_panel(const float* x, std::int64_t row_stride, int num_rows, int width
       const float* at = x + r * row_stride + from;
       const Vec low = left >= 16 ? v_load(at) : v_load_first(at, left);
       const Vec high = left >= 32 ? v_load(at + 16) : left > 16 ? v_load_first(at + 16, left - 16) : v_zero();
-      i_store(rows[r], v_round_to_bf16(high, low));
+      i_put(rows[r], v_round_to_bf16(high, low));
+    }
+    if (width == 1) {
+      i_put(to + 16 * block, i_load(rows[0]));
+      continue;
     }
     transpose(rows, 16, width, to + block * 16 * width, width);
   }

@@ -1,8 +1,10 @@
 // The AMX kernel body on the vectors it runs with, and on tiles in plain C++: see amx.h. (The vectors must
 // come before the body that is written on their names.)
-#include "backend/cpu/gemm/amx_body.h"
-#include "backend/cpu/gemm/amx_tiles_emulated.h"
+// clang-format off
 #include "backend/cpu/gemm/amx_vectors_avx512.h"
+#include "backend/cpu/gemm/amx_tiles_emulated.h"
+#include "backend/cpu/gemm/amx_body.h"
+// clang-format on
 
 namespace quire::cpu::gemm {
 

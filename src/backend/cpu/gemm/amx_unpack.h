@@ -12,7 +12,6 @@
 #include <cstring>
 
 #include "backend/cpu/gemm/amx.h"
-#include "backend/cpu/gemm/grouped_body.h"
 
 namespace quire::cpu::gemm {
 namespace {
@@ -176,19 +175,21 @@ class TableUnpacker {
 
   template <bool kHasMins>
   __attribute__((always_inline)) void make_tables() {
-    if constexpr (kTwoTables) {
-#pragma GCC unroll 4
-      for (int column = 0; column < kAmxPairCols; column += 2)
-        i_store(tables_ + column * kTableBytes,
+    constexpr int kHigh = kHalves ? 1 : 0;
+    for (int first = 0; first < kAmxPairCols; first += 8) {
+      for_constants<kTwoTables ? 4 : 8>([&](auto i) __attribute__((always_inline)) {
+        if constexpr (kTwoTables) {
+          const int column = first + 2 * i;
+          i_put(tables_ + column * kTableBytes,
                 v_round_to_bf16(weights_of<kHasMins>(low_, scales_[0], mins_[0], column + 1),
                                 weights_of<kHasMins>(low_, scales_[0], mins_[0], column)));
-    } else {
-      constexpr int kHigh = kHalves ? 1 : 0;
-#pragma GCC unroll 4
-      for (int column = 0; column < kAmxPairCols; ++column)
-        i_store(tables_ + column * kTableBytes,
+        } else {
+          const int column = first + i;
+          i_put(tables_ + column * kTableBytes,
                 v_round_to_bf16(weights_of<kHasMins>(high_, scales_[kHigh], mins_[kHigh], column),
                                 weights_of<kHasMins>(low_, scales_[0], mins_[0], column)));
+        }
+      });
     }
   }
 
@@ -206,12 +207,12 @@ class TableUnpacker {
         if constexpr (place != 0) index = i_right_words<4 * place>(q);
         const std::uint8_t* table = tables + kColumn * kTableBytes;
         if constexpr (kTwoTables) {
-          i_store(out + 64 * kColumn, i_look_up_words(index, i_load_twice(table)));
+          i_put(out + 64 * kColumn, i_look_up_words(index, i_load_twice(table)));
         } else {
           Ints upper = second_half;
           if constexpr (kBits == 5 && kColumn <= 4) upper = i_left_words<4 - kColumn>(fifth_bits);
           if constexpr (kBits == 5 && kColumn > 4) upper = i_right_words<kColumn - 4>(fifth_bits);
-          i_store(out + 64 * kColumn, i_look_up_words(i_select(nibble, index, upper), i_load(table)));
+          i_put(out + 64 * kColumn, i_look_up_words(i_select(nibble, index, upper), i_load(table)));
         }
       });
     });
@@ -265,17 +266,28 @@ class ArithmeticUnpacker {
       for_constants<8>([&](auto two_columns) __attribute__((always_inline)) {
         const std::uint8_t* bytes = block + 64 * two_columns;
         if constexpr (kBits == 6) {
-          i_store(bytes_[two_columns], i_sub_bytes(quad_bytes<6, two_columns>(block), zero_));
+          i_put(bytes_[two_columns], i_sub_bytes(six_bits<two_columns>(block), zero_));
           bytes = bytes_[two_columns];
         }
         for (int i = 0; i < 2; ++i) {
           const int column = 2 * two_columns + i;
-          i_store(out + 1024 * tile + 64 * column,
-                  v_round_to_bf16(half_column<kHasMins>(bytes + 32 * i, 1, kTileCols * tile + column),
-                                  half_column<kHasMins>(bytes + 32 * i, 0, kTileCols * tile + column)));
+          i_put(out + 1024 * tile + 64 * column,
+                v_round_to_bf16(half_column<kHasMins>(bytes + 32 * i, 1, kTileCols * tile + column),
+                                half_column<kHasMins>(bytes + 32 * i, 0, kTileCols * tile + column)));
         }
       });
     }
+  }
+  // Byte vector kVector of a block, unsigned.
+  template <int kVector>
+  static __attribute__((always_inline)) Ints six_bits(const std::uint8_t* block) {
+    Ints low = i_load(block + 64 * (kVector % 4));
+    if constexpr (kVector >= 4) low = i_right_words<4>(low);
+    Ints high = i_load(block + 256 + 64 * (kVector / 4));
+    constexpr int kFrom = 2 * (kVector % 4);  // to bit 4
+    if constexpr (kFrom < 4) high = i_left_words<4 - kFrom>(high);
+    if constexpr (kFrom > 4) high = i_right_words<kFrom - 4>(high);
+    return i_and(i_select(i_splat(0x0f0f0f0fu), low, high), i_splat(0x3f3f3f3fu));
   }
   template <bool kHasMins>
   __attribute__((always_inline)) Vec half_column(const std::uint8_t* bytes, int half, int column) const {

@@ -7,7 +7,7 @@
 namespace quire::cpu {
 namespace {
 
-inline void i_store(void* p, Ints x) {
+inline void i_put(void* p, Ints x) {
   _mm512_storeu_si512(p, x);
 }
 // Shift of 16-bit words.

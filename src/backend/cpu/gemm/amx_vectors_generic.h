@@ -9,7 +9,7 @@
 namespace quire::cpu {
 namespace {
 
-inline void i_store(void* p, const Ints& x) {
+inline void i_put(void* p, const Ints& x) {
   std::memcpy(p, &x, sizeof(x));
 }
 struct Words {
