@@ -130,22 +130,30 @@ Result<std::unique_ptr<BpeModel>> BpeModel::from_merges(std::shared_ptr<const Vo
   if (merges.size() >= kNoRank) return invalid(fmt::format("{}: too many merges ({})", where, merges.size()));
   model->reserve_merges(merges.size());
   const std::string& prefix = model->options_.continuing_subword_prefix;
+  const auto symbol_of = [&](std::string_view part) -> std::optional<Symbol> {
+    if (const auto id = model->mergeable_.find(part)) return *id;
+    if (model->options_.strict_merges && !model->vocabulary_->find(part)) return std::nullopt;
+    return model->intern(part);
+  };
   std::string joined;
+  Symbol next = 0;  // vocabularies are mostly numbered in the order of their merges: tried before the search
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
     joined.assign(left);
     const bool strip = !prefix.empty() && right.substr(0, prefix.size()) == prefix;
     joined.append(strip ? right.substr(prefix.size()) : right);
-    if (model->options_.strict_merges) {
-      for (std::string_view part : {left, right, std::string_view(joined)}) {
-        if (model->mergeable_.find(part) || model->vocabulary_->find(part)) continue;
-        return invalid(
-            fmt::format("{}: merge {} (\"{}\" with \"{}\") uses \"{}\", which is not in the vocabulary",
-                        where, rank, left, right, part));
-      }
+    const auto l = symbol_of(left), r = symbol_of(right);
+    const auto result = model->mergeable_.is_the_only(next, joined) ? next : symbol_of(joined);
+    if (!l || !r || !result) {
+      return invalid(
+          fmt::format("{}: merge {} (\"{}\" with \"{}\") uses \"{}\", which is not in the vocabulary", where,
+                      rank, left, right,
+                      !l   ? left
+                      : !r ? right
+                           : std::string_view(joined)));
     }
-    const Symbol l = model->intern(left), r = model->intern(right), result = model->intern(joined);
-    model->add_merge(l, r, static_cast<std::uint32_t>(rank), result);
+    model->add_merge(*l, *r, static_cast<std::uint32_t>(rank), *result);
+    next = *result + 1;
   }
   model->fill_base_symbols();
   return model;

@@ -86,6 +86,11 @@ class OrdinaryPieces {
   bool is_found(std::size_t id) const {
     return vocabulary_->is_ordinary(id) && find(vocabulary_->pieces[id]) == id;
   }
+  // True if find() of this text gives this id, seen without a search; false may mean that it is not known.
+  bool is_the_only(std::size_t id, std::string_view text) const {
+    return id < vocabulary_->pieces.size() && vocabulary_->repeats.empty() && vocabulary_->is_ordinary(id) &&
+           vocabulary_->pieces[id] == text;
+  }
 
  private:
   const Vocabulary* vocabulary_;

@@ -55,5 +55,20 @@ TEST(OrdinaryPieces, TheFirstOrdinaryOneOfEqualPieces) {
   for (std::size_t id : {0, 3, 4, 5, 6, 7}) EXPECT_FALSE(ordinary.is_found(id)) << id;
 }
 
+TEST(OrdinaryPieces, TheOnlyOne) {
+  Vocabulary vocabulary;
+  vocabulary.pieces = StringList({"<s>", "a", "b"});
+  vocabulary.kinds = {TokenKind::kControl, TokenKind::kNormal, TokenKind::kNormal};
+  vocabulary.build_index();
+  EXPECT_TRUE(OrdinaryPieces(vocabulary).is_the_only(1, "a"));
+  EXPECT_FALSE(OrdinaryPieces(vocabulary).is_the_only(2, "a"));
+  EXPECT_FALSE(OrdinaryPieces(vocabulary).is_the_only(0, "<s>"));
+  EXPECT_FALSE(OrdinaryPieces(vocabulary).is_the_only(3, ""));
+  vocabulary.pieces.push_back("a");
+  vocabulary.kinds.push_back(TokenKind::kNormal);
+  vocabulary.build_index();
+  EXPECT_FALSE(OrdinaryPieces(vocabulary).is_the_only(3, "a"));
+}
+
 }  // namespace
 }  // namespace quire
