@@ -16,9 +16,11 @@ import json
 import os
 import pathlib
 import re
+import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 import peers_engines as engines
@@ -186,6 +188,24 @@ class Run:
                 self.facts[model].setdefault(engine.key, {}).update(engine.info)
                 self.peaks += getattr(engine, "peaks", [])
                 engine.close()
+            self.guarded(model, "", "texts", self.describe, model, alive)
+
+    def describe(self, model, alive):
+        """The continuations as text; bytes a token reads, where the engine does not tell them itself."""
+        for engine in alive:
+            facts = self.facts[model][engine.key]
+            with tempfile.NamedTemporaryFile("w", suffix=".json") as lists:
+                json.dump([facts.get("continuation_ids", [])], lists)
+                lists.flush()
+                path = engine.path if str(engine.path).endswith(".gguf") else self.gguf[model]
+                done = subprocess.run([self.install.python("tools"), str(HERE / "peers_models.py"), "facts", path, lists.name],
+                                      capture_output=True, text=True)
+            if done.returncode != 0:
+                raise PeerError(done.stderr.strip()[-300:])
+            told = json.loads(done.stdout)
+            facts["continuation"] = told["texts"][0]
+            if engine.kind == "llama":
+                facts["weight_bytes"] = told["weight_bytes"]
 
     def measure_item(self, model, alive, item, shape, rates):
         values, broken, skipped = {engine.key: [] for engine in alive}, set(), set()
@@ -247,8 +267,8 @@ class Run:
             environment = {k: v for k, v in install.vllm_environment().items() if k != "VLLM_ENABLE_V1_MULTIPROCESSING"}
             if path:
                 add("vllm-bf16", environment, lambda port: [
-                    install.root / "vllm" / "bin" / "vllm", "serve", path, "--port", port, "--host", "127.0.0.1",
-                    "--served-model-name", "peer", "--dtype", "bfloat16", "--max-model-len", 8320,
+                    install.python("vllm"), "-m", "vllm.entrypoints.openai.api_server", "--model", path, "--port", port,
+                    "--host", "127.0.0.1", "--served-model-name", "peer", "--dtype", "bfloat16", "--max-model-len", 8320,
                     "--max-num-batched-tokens", 8320, "--max-num-seqs", 64, "--no-enable-prefix-caching"])
         return out
 
@@ -300,7 +320,6 @@ class Run:
     def measure_start(self, model):
         """Servers of Quire, llama.cpp and vLLM; the library of OpenVINO GenAI, which has none. First: with that engine's
         caches empty; second: again with what the first left. The file system's cache is warm in both."""
-        import tempfile
         for key, start in self.servers_of(model).items():
             with tempfile.TemporaryDirectory() as cache:
                 for which in ("first", "second"):
@@ -337,7 +356,7 @@ class Run:
         machine = {"cpu": name.group(1) if name else os.uname().machine, "cpus": cpu_list(), "threads": self.args.threads,
                    "memory_gib": round(memory / 2**20), "system": f"{os.uname().sysname} {os.uname().release}",
                    "date": time.strftime("%Y-%m-%d"),
-                   "read_gb_per_second": max((p["read_gb_per_second"] for p in self.peaks), default=None),
+                   "read_gb_per_second": statistics.median(p["read_gb_per_second"] for p in self.peaks) if self.peaks else None,
                    "peaks": sorted({(p["instruction"], p["operand"]) for p in self.peaks})}
         for instruction, operand in machine["peaks"]:
             machine[f"tops_{operand}"] = max(p["tops"] for p in self.peaks if p["instruction"] == instruction)
@@ -379,6 +398,7 @@ def main():
         for name, text in {**{k: v["text"] for k, v in ITEMS.items()}, **OTHER_ITEMS, **ENGINES}.items():
             print(f"{name:18} {text}")
         return 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     run = Run(args)
     try:
         run.prepare()

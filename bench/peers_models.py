@@ -3,9 +3,11 @@
 
     peers_models.py f16 MODEL.gguf OUT.gguf          the same file with every matrix dequantized to float16
     peers_models.py checkpoint MODEL.gguf FOLDER     a bfloat16 safetensors checkpoint with configuration and tokenizer
+    peers_models.py facts MODEL.gguf IDS.json        prints {weight_bytes, texts}: bytes that a token reads, and the
+                                                     texts of the lists of token ids in the file
 
-Runs in the environment `tools` of peers.py (packages gguf, numpy, safetensors). Only the qwen2 and llama families with a
-byte-level BPE are known, which is what the models of the comparison are.
+Runs in the environment `tools` of peers.py (packages gguf, numpy). The checkpoint is written for the qwen2 family only, which
+is what the models of the comparison are.
 """
 import json
 import pathlib
@@ -116,11 +118,13 @@ def write_checkpoint(source, target):
     reader, folder = gguf.GGUFReader(source), pathlib.Path(target)
     folder.mkdir(parents=True, exist_ok=True)
     arch = field(reader, "general.architecture")
+    if arch != "qwen2":
+        sys.exit(f"{source}: a checkpoint can be written for qwen2, not for {arch}")
     shapes = {tensor.name: [int(n) for n in reversed(tensor.shape)] for tensor in reader.tensors}
     vocab, hidden = shapes["token_embd.weight"]
     heads = field(reader, f"{arch}.attention.head_count")
     config = {
-        "architectures": [{"qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}[arch]], "model_type": arch,
+        "architectures": ["Qwen2ForCausalLM"], "model_type": arch,
         "hidden_size": hidden, "vocab_size": vocab, "num_attention_heads": heads,
         "num_key_value_heads": field(reader, f"{arch}.attention.head_count_kv"),
         "num_hidden_layers": field(reader, f"{arch}.block_count"),
@@ -137,7 +141,25 @@ def write_checkpoint(source, target):
     write_safetensors(reader, folder / "model.safetensors")
 
 
+def byte_of_character():
+    """The characters of a byte-level BPE's tokens: printable bytes stand for themselves, the rest for 256 and up in order."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = [b for b in range(256) if b not in plain]
+    return {**{chr(b): b for b in plain}, **{chr(256 + i): b for i, b in enumerate(rest)}}
+
+
+def facts(source, lists):
+    reader = gguf.GGUFReader(source)
+    sizes = {tensor.name: int(tensor.n_bytes) for tensor in reader.tensors}
+    size = sum(sizes.values()) - (sizes["token_embd.weight"] if "output.weight" in sizes else 0)
+    tokens, table = field(reader, "tokenizer.ggml.tokens"), byte_of_character()
+    with open(lists, encoding="utf-8") as file:
+        texts = [bytes(table[c] for i in ids for c in tokens[i] if c in table).decode(errors="replace") for ids in json.load(file)]
+    print(json.dumps({"weight_bytes": size, "texts": texts}))
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 4 or sys.argv[1] not in ("f16", "checkpoint"):
+    commands = {"f16": write_f16, "checkpoint": write_checkpoint, "facts": facts}
+    if len(sys.argv) != 4 or sys.argv[1] not in commands:
         sys.exit(__doc__)
-    (write_f16 if sys.argv[1] == "f16" else write_checkpoint)(sys.argv[2], sys.argv[3])
+    commands[sys.argv[1]](sys.argv[2], sys.argv[3])

@@ -11,7 +11,8 @@ SMALL, LARGE = "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"
 NAMES = {SMALL: "Qwen2.5-Coder-0.5B", LARGE: "Qwen2.5-Coder-1.5B"}
 SPEEDS = ["prefill_512", "prefill_8192", "decode_1", "decode_4096", "decode_32"]
 SHORT = {"prefill_512": "prefill 512", "prefill_8192": "prefill 8,192", "decode_1": "decode, 1 seq.",
-         "decode_4096": "decode at 4,096", "decode_32": "decode, 32 seqs.", "served_throughput": "served, 32 clients"}
+         "decode_4096": "decode at 4,096", "decode_32": "decode, 32 seqs.", "served_throughput": "32 clients, output",
+         "served_tpot": "32 clients, TPOT", "served_ttft": "32 clients, TTFT"}
 QUIRE = {"bf16": ["quire-bf16", "quire-bf16-q4_0"], "int8": ["quire-int8", "quire-int8-q4_0"]}
 # What is compared: (text, model, item, peers or None for the best of all, Quire's files, at least or at most this).
 TARGETS = [
@@ -157,7 +158,7 @@ COLOURS = {"quire-int8": "#0b6e4f", "quire-bf16": "#58b08a", "quire-int8-q4_0": 
 
 def panels(document):
     wanted = [(model, item) for model in (SMALL, LARGE) for item in ("prefill_512", "decode_1", "decode_32")]
-    wanted.append((SMALL, "served_throughput"))
+    wanted += [(SMALL, item) for item in ("served_throughput", "served_tpot", "served_ttft")]
     shown = []
     for model, item in wanted:
         bars = [(key, value(document, model, key, item)) for key in document["engines"]]
@@ -201,12 +202,13 @@ def picture(document, path):
         axis.tick_params(length=0)
         for side in ("top", "right", "bottom"):
             axis.spines[side].set_visible(False)
+        unit = "ms, shorter is better" if item in ("served_tpot", "served_ttft") else "tok/s"
         short = NAMES[model].rsplit("-", 1)[-1]
-        axis.set_title(f"{short}: {SHORT[item]} (tok/s)", fontsize=10.5, fontweight="bold", loc="left", color="#222222")
+        axis.set_title(f"{short}: {SHORT[item]} ({unit})", fontsize=10.5, fontweight="bold", loc="left", color="#222222")
     machine = document["machine"]
-    figure.suptitle(f"Quire and its peers, tokens per second: {machine['cpu']}, {machine['threads']} threads, {machine['date']}",
+    figure.suptitle(f"Quire and its peers: {machine['cpu']}, {machine['threads']} threads, {machine['date']}",
                     fontsize=12.5, fontweight="bold", x=0.012, ha="left", color="#111111")
-    figure.text(0.012, 0.008, "Qwen2.5-Coder, the same weights; longer is better. Medians of interleaved rounds; "
+    figure.text(0.012, 0.008, "Qwen2.5-Coder, each engine's form of the same weights. Medians of interleaved rounds; "
                 "precision and accuracy of each engine are in peers.md.", fontsize=8.5, color="#555555")
     figure.tight_layout(rect=(0, 0.03, 1, 0.97), h_pad=1.4, w_pad=1.2)
     figure.savefig(path, dpi=150)

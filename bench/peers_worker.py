@@ -51,7 +51,7 @@ class Llama:
         self.vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self.model))
         self.open(1, 1024)
         return {"version": lib.__version__, "system": lib.llama_print_system_info().decode(),
-                "precision": "int8 activations (blocks of 32 or 256), int32 sums", "weight_bytes": lib.llama_model_size(self.model)}
+                "precision": "int8 activations (blocks of 32 or 256), int32 sums"}
 
     def open(self, sequences, length):
         """A context of that many sequences of at least that length each; an existing one is used if it is large enough."""
@@ -148,7 +148,11 @@ class OpenVino:
         precision = compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
         group = compiled.get_property("DYNAMIC_QUANTIZATION_GROUP_SIZE")
         del compiled
-        size = sum(op.get_byte_size() for op in model.get_ops() if op.get_type_name() == "Constant")
+        constants = [op for op in model.get_ops() if op.get_type_name() == "Constant"]
+        size = sum(map(lambda op: op.get_byte_size(), constants))
+        tables = [op.get_byte_size() for op in constants if len(op.shape) == 2 and op.shape[0] > 30000 and op.shape[1] > 1]
+        if len(tables) > 1:  # embedding and output layer apart: of the embedding only a row is read
+            size -= tables[0]
         return {"version": self.genai.__version__,
                 "precision": f"inference in {precision}, dynamic quantization group {group} (defaults)", "weight_bytes": size}
 
@@ -207,7 +211,11 @@ class Vllm:
         self.vllm = vllm
         self.llm = vllm.LLM(self.path, dtype="bfloat16", max_model_len=8320, max_num_batched_tokens=8320, max_num_seqs=64,
                             enable_prefix_caching=False, max_logprobs=20, disable_log_stats=True, seed=0)
-        size = os.path.getsize(os.path.join(self.path, "model.safetensors"))
+        with open(os.path.join(self.path, "model.safetensors"), "rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        sizes = {name: entry["data_offsets"][1] - entry["data_offsets"][0] for name, entry in header.items()
+                 if name != "__metadata__"}
+        size = sum(sizes.values()) - (sizes["model.embed_tokens.weight"] if "lm_head.weight" in sizes else 0)
         return {"version": vllm.__version__ + ", torch " + torch.__version__, "precision": "bf16 weights and activations",
                 "weight_bytes": size}
 
