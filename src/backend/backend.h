@@ -172,6 +172,7 @@ struct BackendOptions {
   std::string
       isa;  // "", or "generic", "avx2", "avx512", "avx512bf16": pins the tier; an error if it cannot run here
   CpuTuning tuning = {};
+  bool pin_threads = false;  // each to a CPU of its own (base/thread_pool.h)
 };
 // name: "ref" or "cpu" (backend_list.cc). Unknown names and impossible tiers are errors that list what there
 // is.

@@ -1,4 +1,3 @@
-#include <atomic>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -14,17 +13,6 @@
 
 namespace quire {
 namespace {
-
-TEST(ThreadPool, RunsEveryPartOnce) {
-  for (int threads : {1, 2, 5}) {
-    ThreadPool pool(threads);
-    for (int round = 0; round < 200; ++round) {
-      std::vector<std::atomic<int>> hits(static_cast<std::size_t>(round));
-      pool.run(round, [&](std::int64_t part) { hits[static_cast<std::size_t>(part)].fetch_add(1); });
-      for (const auto& hit : hits) ASSERT_EQ(hit.load(), 1);
-    }
-  }
-}
 
 TEST(CpuBudget, NeverExceedsTheAffinityMask) {
   const CpuBudget budget = detect_cpu_budget();

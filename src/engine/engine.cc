@@ -84,16 +84,17 @@ struct StepTimes {
 }  // namespace
 
 struct Engine::Impl {
-  Impl(Model& model_in, ThreadPool& threads, const EngineConfig& config_in,
+  Impl(Model& model_in, ThreadPool& threads_in, const EngineConfig& config_in,
        std::function<void(const StepReport&)> on_step_in)
       : model(model_in),
+        threads(threads_in),
         config(effective_config(config_in, model_in.config())),
         on_step(std::move(on_step_in)),
         inbox(inbox_config(config, model_in.config())),
         pool(config.num_blocks, config.block_size),
         scheduler(scheduler_config(config), pool),
         batch_builder(config.block_size),
-        sampler(threads),
+        sampler(threads_in),
         committer(scheduler) {
     publish();
   }
@@ -143,6 +144,7 @@ struct Engine::Impl {
   }
 
   void run() {
+    threads.pin_caller();
     try {
       while (!stopping.load()) {
         admit();
@@ -209,6 +211,7 @@ struct Engine::Impl {
   }
 
   Model& model;
+  ThreadPool& threads;
   const EngineConfig config;
   const std::function<void(const StepReport&)> on_step;
   Inbox inbox;

@@ -6,23 +6,45 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
 
 namespace quire {
 namespace {
 
-// Independent partial results per pass: wide enough for the compiler to use vectors, and part of the fixed
-// order of every sum.
+// Independent partial results per pass, part of the fixed order of every sum.
 constexpr std::size_t kLanes = 16;
 constexpr std::size_t kBlock = 4096;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // Four at once, by the vector extension of GCC and Clang: at -O2 neither vectorizes these loops by itself.
-// The scalar and the vector form do the same operations in the same order, so their results are equal.
+// Baseline vectors are enough: a pass over a vocabulary reads it from the third-level cache or memory, and
+// results cannot depend on the instruction set. The scalar and the vector form do the same operations in the
+// same order, so their results are equal.
 constexpr std::size_t kWidth = 4;
+constexpr std::size_t kVectors = kLanes / kWidth;
 using Floats [[gnu::vector_size(16)]] = float;
 using Ints [[gnu::vector_size(16)]] = std::int32_t;
-using Doubles [[gnu::vector_size(32)]] = double;
+using Words [[gnu::vector_size(16)]] = std::int64_t;
+using Doubles [[gnu::vector_size(16)]] = double;
+using FloatPair [[gnu::vector_size(8)]] = float;
+
+inline Floats load(const float* p) {
+  Floats x;
+  std::memcpy(&x, p, sizeof(x));
+  return x;
+}
+inline Floats splat(float x) {
+  return Floats{x, x, x, x};
+}
+inline bool any(Ints mask) {
+  const Words words = std::bit_cast<Words>(mask);
+  return (words[0] | words[1]) != 0;
+}
+inline FloatPair low_half(Floats x) {
+  return __builtin_shufflevector(x, x, 0, 1);
+}
+inline FloatPair high_half(Floats x) {
+  return __builtin_shufflevector(x, x, 2, 3);
+}
 
 template <typename Float, typename Int>
 inline Float exp_of(Float x) {
@@ -42,26 +64,40 @@ inline Float exp_of(Float x) {
   return p * std::bit_cast<Float>((exponent + 127) << 23);
 }
 
+// Without a temperature the difference is rounded to float32 at once, which costs half the time; else float64
+// keeps tiny temperatures from overflowing.
+inline float exponent_of(float logit, const Weighting& weighting) {
+  if (weighting.inv_temperature == 1.0) return logit - weighting.max;
+  return static_cast<float>((static_cast<double>(logit) - static_cast<double>(weighting.max)) *
+                            weighting.inv_temperature);
+}
+
 inline float weight_inline(float logit, const Weighting& weighting) {
-  const auto exponent = static_cast<float>((static_cast<double>(logit) - static_cast<double>(weighting.max)) *
-                                           weighting.inv_temperature);
+  const float exponent = exponent_of(logit, weighting);
   const bool kept = exponent >= weighting.cut;
   const float weight = exp_of<float, std::int32_t>(kept ? exponent : 0.0f);
   return kept ? weight : 0.0f;
 }
 
-// weights[0, kWidth) of logits[0, kWidth).
-inline void weights_inline(const float* logits, const Weighting& weighting, float* weights) {
+template <bool kScaled>
+inline Floats exponents(Floats logits, const Weighting& weighting) {
+  if constexpr (!kScaled) return logits - splat(weighting.max);
+  const auto max = static_cast<double>(weighting.max);
+  const Doubles low = (__builtin_convertvector(low_half(logits), Doubles) - max) * weighting.inv_temperature;
+  const Doubles high =
+      (__builtin_convertvector(high_half(logits), Doubles) - max) * weighting.inv_temperature;
+  return __builtin_shufflevector(__builtin_convertvector(low, FloatPair),
+                                 __builtin_convertvector(high, FloatPair), 0, 1, 2, 3);
+}
+
+template <bool kScaled>
+inline Floats weights_inline(Floats logits, const Weighting& weighting) {
   constexpr Floats kZeros{};
-  Floats logit;
-  std::memcpy(&logit, logits, sizeof(logit));
-  const Doubles scaled = (__builtin_convertvector(logit, Doubles) - static_cast<double>(weighting.max)) *
-                         weighting.inv_temperature;
-  const Floats exponent = __builtin_convertvector(scaled, Floats);
-  const Ints kept = exponent >= weighting.cut;
+  const Floats exponent = exponents<kScaled>(logits, weighting);
+  const Ints kept = exponent >= splat(weighting.cut);
+  // A mask selects: 0 where not kept.
   const Floats weight = exp_of<Floats, Ints>(kept ? exponent : kZeros);
-  const Floats result = kept ? weight : kZeros;
-  std::memcpy(weights, &result, sizeof(result));
+  return kept ? weight : kZeros;
 }
 
 // Sum of the lanes in a fixed order.
@@ -72,20 +108,32 @@ double add_up(std::array<double, kLanes>& lanes) {
   return lanes[0];
 }
 
+template <bool kScaled>
 double sum_block(std::span<const float> block, const Weighting& weighting) {
-  std::array<double, kLanes> lanes{};
+  Doubles low[kVectors] = {};
+  Doubles high[kVectors] = {};
   std::size_t i = 0;
   for (; i + kLanes <= block.size(); i += kLanes) {
-    std::array<float, kLanes> weights;
-    for (std::size_t lane = 0; lane < kLanes; lane += kWidth) {
-      weights_inline(&block[i + lane], weighting, &weights[lane]);
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      const Floats weights = weights_inline<kScaled>(load(&block[i + v * kWidth]), weighting);
+      low[v] += __builtin_convertvector(low_half(weights), Doubles);
+      high[v] += __builtin_convertvector(high_half(weights), Doubles);
     }
-    for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += static_cast<double>(weights[lane]);
+  }
+  std::array<double, kLanes> lanes;
+  for (std::size_t v = 0; v < kVectors; ++v) {
+    std::memcpy(&lanes[v * kWidth], &low[v], sizeof(Doubles));
+    std::memcpy(&lanes[v * kWidth + 2], &high[v], sizeof(Doubles));
   }
   for (std::size_t lane = 0; i + lane < block.size(); ++lane) {
     lanes[lane] += static_cast<double>(weight_inline(block[i + lane], weighting));
   }
   return add_up(lanes);
+}
+
+double sum_block(std::span<const float> block, const Weighting& weighting) {
+  return weighting.inv_temperature == 1.0 ? sum_block<false>(block, weighting)
+                                          : sum_block<true>(block, weighting);
 }
 
 template <typename Visit>
@@ -100,31 +148,36 @@ void for_each_block(std::span<const float> row, Visit visit) {
 RowMax find_max(std::span<const float> row) {
   RowMax best{0, -kInfinity, false};
   bool has_nan = false;
-  for_each_block(row, [&](std::size_t start, std::span<const float> block) {
-    std::array<float, kLanes> lanes;
-    lanes.fill(-kInfinity);
-    std::array<std::int32_t, kLanes> nans{};
+  std::span<const float> best_block;
+  for_each_block(row, [&](std::size_t, std::span<const float> block) {
+    Floats max[kVectors];
+    std::fill(max, max + kVectors, splat(-kInfinity));
+    Ints nans{};
     std::size_t i = 0;
     for (; i + kLanes <= block.size(); i += kLanes) {
-      for (std::size_t lane = 0; lane < kLanes; ++lane) {
-        const float value = block[i + lane];
-        lanes[lane] = value > lanes[lane] ? value : lanes[lane];
-        nans[lane] |= value != value ? 1 : 0;
+      for (std::size_t v = 0; v < kVectors; ++v) {
+        const Floats values = load(&block[i + v * kWidth]);
+        max[v] = values > max[v] ? values : max[v];
+        nans |= values != values;
       }
     }
-    for (std::size_t lane = 0; i + lane < block.size(); ++lane) {
-      lanes[lane] = std::max(lanes[lane], block[i + lane]);
-      nans[lane] |= std::isnan(block[i + lane]) ? 1 : 0;
+    float value = -kInfinity;
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      for (std::size_t lane = 0; lane < kWidth; ++lane) value = std::max(value, max[v][lane]);
     }
-    const float value = *std::max_element(lanes.begin(), lanes.end());
-    has_nan |= std::any_of(nans.begin(), nans.end(), [](std::int32_t nan) { return nan != 0; });
+    has_nan |= any(nans);
+    for (; i < block.size(); ++i) {
+      value = block[i] > value ? block[i] : value;
+      has_nan |= std::isnan(block[i]);
+    }
     if (value > best.value) {
-      const auto found = std::find(block.begin(), block.end(), value);
-      best.id = static_cast<std::int32_t>(start) + static_cast<std::int32_t>(found - block.begin());
       best.value = value;
+      best_block = block;
     }
   });
   best.usable = !has_nan && std::isfinite(best.value);
+  const auto found = std::find(best_block.begin(), best_block.end(), best.value);
+  if (found != best_block.end()) best.id = static_cast<std::int32_t>(&*found - row.data());
   return best;
 }
 
@@ -193,11 +246,20 @@ std::vector<Candidate> select_largest(std::span<const float> row, std::int64_t c
     threshold = last->logit;
     kept.resize(wanted);
   };
-  for (std::size_t i = 0; i < row.size(); ++i) {
-    if (!(row[i] > threshold)) continue;
-    kept.push_back({row[i], static_cast<std::int32_t>(i)});
-    if (kept.size() >= capacity) cut_back();
+  const auto take = [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      if (!(row[i] > threshold)) continue;
+      kept.push_back({row[i], static_cast<std::int32_t>(i)});
+      if (kept.size() >= capacity) cut_back();
+    }
+  };
+  std::size_t i = 0;
+  for (; i + kLanes <= row.size(); i += kLanes) {
+    Ints greater{};
+    for (std::size_t v = 0; v < kVectors; ++v) greater |= load(&row[i + v * kWidth]) > splat(threshold);
+    if (any(greater)) take(i, i + kLanes);
   }
+  take(i, row.size());
   cut_back();
   std::sort(kept.begin(), kept.end(), comes_before);
   return kept;
@@ -205,14 +267,17 @@ std::vector<Candidate> select_largest(std::span<const float> row, std::int64_t c
 
 std::int32_t rank_of(std::span<const float> row, std::int32_t id) {
   const float value = row[static_cast<std::size_t>(id)];
-  std::array<std::int32_t, kLanes> lanes{};
-  std::size_t i = 0;
-  for (; i + kLanes <= row.size(); i += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += row[i + lane] > value ? 1 : 0;
-  }
-  for (; i < row.size(); ++i) lanes[0] += row[i] > value ? 1 : 0;
-  const auto num_equal_before = std::count(row.begin(), row.begin() + id, value);
-  return std::accumulate(lanes.begin(), lanes.end(), 1 + static_cast<std::int32_t>(num_equal_before));
+  const auto count = [](std::span<const float> part, auto comes_first) {
+    Ints lanes{};
+    std::size_t i = 0;
+    for (; i + kWidth <= part.size(); i += kWidth) lanes -= comes_first(load(&part[i]));  // a true lane is -1
+    std::int32_t sum = lanes[0] + lanes[1] + lanes[2] + lanes[3];
+    for (; i < part.size(); ++i) sum -= comes_first(splat(part[i]))[0];
+    return sum;
+  };
+  const auto place = static_cast<std::size_t>(id);
+  return 1 + count(row.first(place), [&](Floats x) { return x >= splat(value); }) +
+         count(row.subspan(place + 1), [&](Floats x) { return x > splat(value); });
 }
 
 }  // namespace quire

@@ -20,7 +20,7 @@ RowMax find_max(std::span<const float> row);
 float exp_nonpositive(float x);
 
 // The weight of a logit x is exp((x - max) * inv_temperature), or 0 where the exponent is below `cut`. The
-// maximum is subtracted first, in double: no temperature overflows.
+// maximum is subtracted first, and scaled in double: no temperature overflows.
 struct Weighting {
   float max = 0;
   double inv_temperature = 1.0;

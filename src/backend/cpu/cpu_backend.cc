@@ -19,7 +19,7 @@ class CpuBackend final : public Backend {
       : choice_(std::move(choice)),
         isa_(choice_.isa),
         mode_(options.compute),
-        pool_(options.num_threads),
+        pool_({options.num_threads, options.pin_threads}),
         linear_(isa_, mode_, options.tuning, pool_),
         attention_(isa_, pool_) {}
 
@@ -28,6 +28,7 @@ class CpuBackend final : public Backend {
   std::vector<std::string> report() const override {
     std::vector<std::string> lines = {
         fmt::format("backend cpu: compute {}, {} threads", compute_mode_name(mode_), pool_.num_threads())};
+    lines.insert(lines.end(), pool_.report().begin(), pool_.report().end());
     lines.insert(lines.end(), choice_.report.begin(), choice_.report.end());
     const std::vector<std::string>& kernels = linear_.kernels().report;
     lines.insert(lines.end(), kernels.begin(), kernels.end());

@@ -11,7 +11,8 @@ namespace {
 
 class RefBackend final : public Backend {
  public:
-  explicit RefBackend(const BackendOptions& options) : mode_(options.compute), pool_(options.num_threads) {}
+  explicit RefBackend(const BackendOptions& options)
+      : mode_(options.compute), pool_({options.num_threads, options.pin_threads}) {}
 
   std::string name() const override { return "ref"; }
   ComputeMode compute_mode() const override { return mode_; }
