@@ -7,14 +7,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <future>
 #include <utility>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "apps/compute_plan.h"
+#include "apps/engine_start.h"
 #include "apps/kv_plan.h"
+#include "apps/model_text.h"
 #include "base/log.h"
 #include "loader/catalogue.h"
 #include "model/config.h"
@@ -24,135 +26,6 @@ namespace quire {
 namespace {
 
 namespace fs = std::filesystem;
-
-Result<std::string> read_text_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file.good()) return make_error(ErrorCode::kIo, fmt::format("cannot read {}", path));
-  return text.str();
-}
-
-Result<std::unique_ptr<Tokenizer>> open_tokenizer(const Checkpoint& checkpoint) {
-  if (checkpoint.format == CheckpointFormat::kGguf) {
-    return load_tokenizer_gguf(checkpoint.metadata, checkpoint.name);
-  }
-  if (checkpoint.tokenizer_json.empty()) {
-    return make_error(
-        ErrorCode::kNotFound,
-        fmt::format("{} has no tokenizer.json; name another tokenizer with --tokenizer", checkpoint.name));
-  }
-  return load_tokenizer_json(checkpoint.tokenizer_json, checkpoint.tokenizer_config_json,
-                             checkpoint.name + "/tokenizer.json");
-}
-
-struct TemplateSource {
-  std::string text;    // "" = there is none
-  std::string origin;  // for the report
-};
-
-// chat_template of tokenizer_config.json: a string, or a list of named ones, of which "default" is meant.
-TemplateSource template_of_config(const std::string& config_json) {
-  const Json config = Json::parse(config_json, nullptr, false);
-  if (!config.is_object() || !config.contains("chat_template")) return {};
-  const Json& value = config["chat_template"];
-  if (value.is_string()) return {value.get<std::string>(), "tokenizer_config.json"};
-  if (!value.is_array()) return {};
-  for (const Json& entry : value) {
-    if (entry.is_object() && entry.value("name", "") == "default" && entry.contains("template") &&
-        entry["template"].is_string()) {
-      return {entry["template"].get<std::string>(),
-              fmt::format("tokenizer_config.json, \"default\" of {}", value.size())};
-    }
-  }
-  return {};
-}
-
-Result<TemplateSource> find_template(const std::string& flag, const Checkpoint& checkpoint) {
-  if (!flag.empty()) {
-    std::error_code ignored;
-    if (fs::is_regular_file(flag, ignored)) {
-      QUIRE_TRY(std::string text, read_text_file(flag));
-      return TemplateSource{std::move(text), "--chat-template, a file"};
-    }
-    if (flag.find("{{") != std::string::npos || flag.find("{%") != std::string::npos) {
-      return TemplateSource{flag, "--chat-template, as given"};
-    }
-    return make_error(ErrorCode::kNotFound,
-                      fmt::format("--chat-template: {} is neither a file nor the text of a template", flag),
-                      "chat-template");
-  }
-  if (!checkpoint.chat_template_jinja.empty()) {
-    return TemplateSource{checkpoint.chat_template_jinja, "chat_template.jinja"};
-  }
-  if (const std::string* text = checkpoint.metadata.get_string("tokenizer.chat_template")) {
-    return TemplateSource{*text, "GGUF key tokenizer.chat_template"};
-  }
-  return template_of_config(checkpoint.tokenizer_config_json);
-}
-
-struct WeightKinds {
-  bool quantized = false;
-  bool all_f32 = true;
-};
-
-WeightKinds kinds_of(const Checkpoint& checkpoint) {
-  WeightKinds kinds;
-  for (const TensorView& tensor : checkpoint.tensors->tensors()) {
-    if (tensor.shape.size() < 2) continue;  // norms and biases are float in every format
-    const bool f32 = tensor.type == TensorType::kF32;
-    const bool f16 = tensor.type == TensorType::kF16 || tensor.type == TensorType::kBf16;
-    kinds.all_f32 &= f32;
-    kinds.quantized |= !f32 && !f16;
-  }
-  return kinds;
-}
-
-Result<ComputeChoice> choose_compute(const ModelFlags& flags, const std::string& isa,
-                                     const WeightKinds& kinds) {
-  std::string wanted = flags.compute;
-  std::string reason = "--compute";
-  // What vLLM's users mean by these: the type of the arithmetic too.
-  if (wanted == "auto" && (flags.dtype == "float32" || flags.dtype == "bfloat16")) {
-    wanted = flags.dtype == "float32" ? "f32" : "bf16";
-    reason = "--dtype";
-  }
-  if (wanted == "f32") return ComputeChoice{ComputeMode::kF32, reason};
-  if (wanted == "bf16") return ComputeChoice{ComputeMode::kBf16, reason};
-  if (wanted == "int8") return ComputeChoice{ComputeMode::kInt8, reason};
-  if (wanted != "auto") {
-    return invalid(fmt::format("--compute {}: choose auto, f32, bf16 or int8", wanted), "compute");
-  }
-  return choose_compute_mode(flags.backend, isa, kinds.quantized, kinds.all_f32);
-}
-
-// How weights are held (docs/flow.md, Numbers); why, for the report. nullopt = as the file has them.
-struct WeightDType {
-  std::optional<DType> hold_as;
-  std::string reason;
-};
-Result<WeightDType> choose_weight_dtype(const ModelFlags& flags, const WeightKinds& kinds, ComputeMode mode) {
-  std::optional<DType> asked;
-  if (flags.dtype == "float32" || flags.dtype == "float") {
-    return WeightDType{std::nullopt, "as in the file, exact: --dtype float32"};
-  }
-  if (flags.dtype == "bfloat16") asked = DType::kBf16;
-  if (flags.dtype == "float16" || flags.dtype == "half") asked = DType::kF16;
-  if (!asked.has_value() && flags.dtype != "auto") {
-    return invalid(fmt::format("--dtype {}: choose auto, bfloat16, float16 or float32", flags.dtype),
-                   "dtype");
-  }
-  if (kinds.quantized && mode != ComputeMode::kF32) {
-    return WeightDType{std::nullopt, "quantized as in the file; --dtype changes only float weights"};
-  }
-  if (kinds.quantized && !asked.has_value()) {
-    return WeightDType{DType::kBf16,
-                       "dequantized and rounded to bf16, as the reference answers of compute f32 are; "
-                       "--dtype float32 keeps the exact values"};
-  }
-  if (!asked.has_value()) return WeightDType{std::nullopt, "as in the file"};
-  return WeightDType{asked, fmt::format("held as {}: --dtype", dtype_name(*asked))};
-}
 
 Result<DType> choose_kv_dtype(const std::string& name, ComputeMode compute) {
   if (name == "auto") return compute == ComputeMode::kF32 ? DType::kF32 : DType::kF16;
@@ -232,7 +105,14 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
           "Longest prompt and answer in tokens (32k = 32000, 32K = 32768); auto = the model's context, "
           "as far as the KV cache holds it")
       ->capture_default_str();
+  command.add_option("--engine-dir", flags.engine_dir,
+                     "Start from what `quire build` wrote, instead of from MODEL");
+  command.add_option(
+      "--engine-cache", flags.engine_cache,
+      "Folder for engine files, which later starts map instead of packing the weights again, or "
+      "off; else $QUIRE_ENGINE_CACHE, else engines/ beside the models");
   command.add_option("--max-num-seqs", flags.max_num_seqs, "Sequences that run at once")
+      ->each([&flags](const std::string&) { flags.max_num_seqs_given = true; })
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
   command.add_option("--max-num-batched-tokens", flags.max_num_batched_tokens, "Tokens computed per step")
@@ -349,62 +229,27 @@ std::function<void(double)> progress_bar(const std::string& label) {
 namespace {
 
 // The parts of load_for_serving(), each adding to the same LoadedModel.
-Status load_text(const ModelFlags& flags, LoadedModel& out, Report& report) {
-  if (flags.tokenizer.empty()) {
-    QUIRE_TRY(out.tokenizer, open_tokenizer(*out.checkpoint));
-  } else {
-    QUIRE_TRY(const std::string path, resolve_model(flags.tokenizer));
-    QUIRE_TRY(const std::unique_ptr<Checkpoint> other, open_checkpoint(path, true));
-    QUIRE_TRY(out.tokenizer, open_tokenizer(*other));
-  }
-  report.add("tokenizer", out.tokenizer->description() + (flags.tokenizer.empty() ? "" : ", by --tokenizer"));
-  QUIRE_TRY(const TemplateSource source, find_template(flags.chat_template, *out.checkpoint));
-  if (source.text.empty()) {
-    out.served.chat_template_problem = "This model has no chat template.";
-    report.add("chat template", "none: chat requests are refused; give one with --chat-template");
-    return {};
-  }
-  auto parsed = ChatTemplate::parse(source.text);
-  if (!parsed.ok()) {
-    if (!flags.chat_template.empty()) {
-      return make_error(ErrorCode::kInvalid, "--chat-template: " + parsed.error().message, "chat-template");
-    }
-    out.served.chat_template_problem =
-        "This model's chat template cannot be used (" + parsed.error().message + ").";
-    report.add("chat template", fmt::format("from {}, refused: {}; chat requests are refused too",
-                                            source.origin, parsed.error().message));
-    return {};
-  }
-  out.chat_template = std::move(*parsed);
-  report.add("chat template", fmt::format("from {}, {} bytes", source.origin, source.text.size()));
-  return {};
-}
-
 struct Machine {
   ComputeChoice compute;
   std::int64_t max_model_len = 0;  // asked; 0 = auto
 };
 
+// text: what is being loaded meanwhile.
 Result<Machine> load_weights(const ModelFlags& flags, const std::function<void(double)>& progress,
-                             LoadedModel& out, Report& report) {
+                             const std::future<Result<ModelText>>& text, LoadedModel& out, Report& report) {
   Machine machine;
   if (flags.max_model_len != "auto" && flags.max_model_len != "-1") {
     QUIRE_TRY(machine.max_model_len, parse_count(flags.max_model_len, "max-model-len"));
   }
-  const char* isa = std::getenv("QUIRE_ISA");
-  const CpuBudget cpus = detect_cpu_budget();
-  BackendOptions options;
-  options.isa = isa == nullptr ? "" : isa;
-  options.num_threads = flags.threads > 0 ? flags.threads : cpus.num_usable;
-  const WeightKinds kinds = kinds_of(*out.checkpoint);
-  QUIRE_TRY(machine.compute, choose_compute(flags, options.isa, kinds));
-  options.compute = machine.compute.mode;
-  QUIRE_TRY(out.backend, make_backend(flags.backend, options));
+  const EngineInfo* built = out.engine_file == nullptr ? nullptr : &out.engine_file->table().info;
+  QUIRE_TRY(const ComputePlan plan, plan_compute(flags, *out.checkpoint, built));
+  machine.compute = plan.compute;
+  QUIRE_TRY(out.backend, make_backend(flags.backend, plan.options));
   report.add("compute",
              fmt::format("{}: {}", compute_mode_name(machine.compute.mode), machine.compute.reason));
   report.add("threads", flags.threads > 0
-                            ? fmt::format("{}: --threads ({} usable)", flags.threads, cpus.num_usable)
-                            : fmt::format("{}: {}", cpus.num_usable, cpus.reason));
+                            ? fmt::format("{}: --threads ({} usable)", flags.threads, plan.cpus.num_usable)
+                            : fmt::format("{}: {}", plan.cpus.num_usable, plan.cpus.reason));
   for (const std::string& line : out.backend->report()) report.add("backend", line);
 
   QUIRE_TRY(const ModelConfig config, read_model_config(*out.checkpoint));
@@ -414,24 +259,62 @@ Result<Machine> load_weights(const ModelFlags& flags, const std::function<void(d
                    "max-model-len");
   }
   LoadOptions load;
-  QUIRE_TRY(const WeightDType held, choose_weight_dtype(flags, kinds, machine.compute.mode));
-  load.weight_dtype = held.hold_as;
-  report.add("weights", held.reason);
+  load.weight_dtype = plan.hold_as;
+  report.add("weights", plan.hold_as_reason);
   load.max_model_len = machine.max_model_len;
   load.progress = [&progress](std::size_t done, std::size_t total) {
     progress(total == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total));
   };
+  EngineStart start;
+  if (built != nullptr) {
+    QUIRE_RETURN_IF_ERROR(check_built_engine(*out.engine_file, *out.checkpoint, *out.backend, plan.hold_as));
+  } else {
+    start = start_from_cache(flags.engine_cache, *out.checkpoint, *out.backend, plan.hold_as);
+    out.engine_file = std::move(start.file);
+  }
+  // Packing takes all threads; mapping leaves them to the tokenizer.
+  if (out.engine_file == nullptr) text.wait();
   const auto begun = std::chrono::steady_clock::now();
-  QUIRE_TRY(out.model, load_model(*out.checkpoint, *out.backend, load));
+  load.engine = out.engine_file.get();
+  load.engine_writer = start.writer.get();
+  auto loaded = load_model(*out.checkpoint, *out.backend, load);
+  if (!loaded.ok() && built == nullptr && load.engine != nullptr) {
+    log_warning("{}; packing the weights again", loaded.error().message);
+    start = replace_in_cache(flags.engine_cache, *out.checkpoint, *out.backend, plan.hold_as);
+    out.engine_file.reset();
+    load.engine = nullptr;
+    load.engine_writer = start.writer.get();
+    loaded = load_model(*out.checkpoint, *out.backend, load);
+  }
+  if (!loaded.ok()) return loaded.error();
+  out.model = std::move(*loaded);
+  if (out.engine_file != nullptr) out.engine_file->prefetch();
   progress(1.0);
+  const std::string engine_line =
+      out.engine_file != nullptr
+          ? fmt::format("mapped: {}, {}", out.engine_file->path(), memory_text(out.engine_file->file_bytes()))
+          : finish_in_cache(start);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
-  report.add("weights", fmt::format("{} in memory, {} in the file, loaded in {:.1f} s",
-                                    memory_text(out.model->weight_bytes()),
-                                    memory_text(out.checkpoint->total_bytes), seconds));
+  report.add("weights",
+             fmt::format("{} in memory, {} in the checkpoint, {} in {:.2f} s",
+                         memory_text(out.model->weight_bytes()), memory_text(out.checkpoint->total_bytes),
+                         out.engine_file != nullptr ? "mapped" : "packed", seconds));
+  report.add("engine file", engine_line);
+  if (built != nullptr) {
+    for (const std::string& line : engine_info_lines(*built)) report.add("engine file", line);
+    if (built->max_batch_size > 0 && flags.max_num_seqs > built->max_batch_size)
+      report.add("engine file", fmt::format("--max-num-seqs {} is beyond the {} it was built for",
+                                            flags.max_num_seqs, built->max_batch_size));
+    if (built->max_input_len > 0 && machine.max_model_len > built->max_input_len + built->max_output_len)
+      report.add("engine file",
+                 fmt::format("--max-model-len {} is beyond the {} it was built for", machine.max_model_len,
+                             built->max_input_len + built->max_output_len));
+  }
   for (const std::string& line : out.model->report()) report.add("model", line);
   report.info()["compute"] = {{"mode", std::string(compute_mode_name(machine.compute.mode))},
                               {"reason", machine.compute.reason}};
-  report.info()["threads"] = options.num_threads;
+  report.info()["threads"] = plan.options.num_threads;
+  report.info()["engine_file"] = out.engine_file != nullptr ? Json(out.engine_file->path()) : Json();
   report.info()["backend"] = out.backend->name();
   report.info()["weight_bytes"] = out.model->weight_bytes();
   return machine;
@@ -460,6 +343,10 @@ Status start_engine(const ModelFlags& flags, const Machine& machine,
     input.memory_bytes = static_cast<std::size_t>(bytes);
   }
   input.free = detect_free_memory();
+  if (out.engine_file != nullptr) {
+    const std::uint64_t workspace = out.engine_file->table().info.workspace_bytes;
+    input.free.bytes -= std::min<std::size_t>(input.free.bytes, workspace);
+  }
   QUIRE_TRY(const KvPlan plan, plan_kv(input));
   engine.num_blocks = plan.num_blocks;
   engine.max_model_len = plan.max_model_len;
@@ -548,21 +435,41 @@ void fill_served(const ModelFlags& flags, const std::string& asked, const Machin
 
 }  // namespace
 
-Result<std::unique_ptr<LoadedModel>> load_for_serving(const ModelFlags& flags,
-                                                      const std::function<void(double)>& progress,
-                                                      std::function<void(const StepReport&)> on_step) {
+Result<std::string> asked_model(const ModelFlags& flags) {
   if (!flags.model.empty() && !flags.model_arg.empty() && flags.model != flags.model_arg) {
     return invalid("name the model once: as an argument or with --model", "model");
   }
   const std::string asked = flags.model.empty() ? flags.model_arg : flags.model;
+  if (!flags.engine_dir.empty()) {
+    if (asked.empty()) return asked;
+    return invalid("--engine-dir has the model inside: leave out the name of the model", "engine-dir");
+  }
   if (asked.empty()) {
     return invalid("which model? Name one of the catalogue (`quire pull --list`), a GGUF file or a folder",
                    "model");
   }
+  return asked;
+}
+
+Result<std::unique_ptr<LoadedModel>> load_for_serving(const ModelFlags& given,
+                                                      const std::function<void(double)>& progress,
+                                                      std::function<void(const StepReport&)> on_step) {
+  QUIRE_TRY(const std::string asked, asked_model(given));
   auto out = std::make_unique<LoadedModel>();
   Report report(*out);
-  QUIRE_TRY(const std::string path, resolve_model(asked));
-  QUIRE_TRY(out->checkpoint, open_checkpoint(path));
+  QUIRE_TRY(const std::string engine_path, engine_file_of(given, asked));
+  if (engine_path.empty()) {
+    QUIRE_TRY(const std::string path, resolve_model(asked));
+    QUIRE_TRY(out->checkpoint, open_checkpoint(path));
+  } else {
+    QUIRE_TRY(out->engine_file, EngineFile::open(engine_path));
+    QUIRE_TRY(out->checkpoint, out->engine_file->checkpoint());
+  }
+  const ModelFlags flags =
+      out->engine_file == nullptr ? given : with_engine_limits(given, out->engine_file->table().info);
+  std::future<Result<ModelText>> text = std::async(std::launch::async, [&flags, &out] {
+    return load_model_text(flags.tokenizer, flags.chat_template, *out->checkpoint);
+  });
   QUIRE_TRY(const ModelConfig config, read_model_config(*out->checkpoint));
   out->served.info["version"] = QUIRE_VERSION;
   out->served.info["model"] = out->checkpoint->name;
@@ -577,10 +484,14 @@ Result<std::unique_ptr<LoadedModel>> load_for_serving(const ModelFlags& flags,
                          out->checkpoint->format == CheckpointFormat::kGguf
                              ? fmt::format("GGUF v{}", out->checkpoint->gguf_version)
                              : std::string("safetensors")));
-  QUIRE_RETURN_IF_ERROR(load_text(flags, *out, report));
-  QUIRE_TRY(const Machine machine, load_weights(flags, progress, *out, report));
+  QUIRE_TRY(const Machine machine, load_weights(flags, progress, text, *out, report));
+  QUIRE_TRY(ModelText loaded_text, text.get());
+  out->tokenizer = std::move(loaded_text.tokenizer);
+  out->chat_template = std::move(loaded_text.chat_template);
+  out->served.chat_template_problem = std::move(loaded_text.chat_template_problem);
+  for (const auto& [key, line] : loaded_text.report) report.add(key, line);
   QUIRE_RETURN_IF_ERROR(start_engine(flags, machine, std::move(on_step), *out, report));
-  fill_served(flags, asked, machine, *out, report);
+  fill_served(flags, engine_path.empty() ? asked : out->checkpoint->name, machine, *out, report);
   return out;
 }
 

@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "engine/engine.h"
 #include "loader/checkpoint.h"
+#include "model/engine_file.h"
 #include "model/model.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -33,7 +34,10 @@ struct ModelFlags {
   std::string dtype = "auto";
   int threads = 0;  // 0 = all that this process may use
   std::string max_model_len = "auto";
+  std::string engine_dir;
+  std::string engine_cache;  // "" = the environment's, else the usual place
   std::int64_t max_num_seqs = 128;
+  bool max_num_seqs_given = false;
   std::int64_t max_num_batched_tokens = 2048;
   std::int64_t block_size = 16;
   std::int64_t kv_blocks = 0;
@@ -48,6 +52,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags);
 
 // Everything a request needs. Members are destroyed in the right order: engine first.
 struct LoadedModel {
+  std::unique_ptr<EngineFile> engine_file;  // what the weights lie in, or null
   std::unique_ptr<Checkpoint> checkpoint;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<ChatTemplate> chat_template;
@@ -57,6 +62,9 @@ struct LoadedModel {
   ServedModel served;
   std::vector<std::string> report;  // the start-up report, one line each
 };
+
+// The model that the command line names; "" with --engine-dir.
+Result<std::string> asked_model(const ModelFlags& flags);
 
 // progress: called with the share of the weights that is loaded, 0 to 1.
 Result<std::unique_ptr<LoadedModel>> load_for_serving(const ModelFlags& flags,

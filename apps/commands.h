@@ -14,6 +14,7 @@ void add_chat_command(CLI::App& app, int* exit_code);
 void add_generate_command(CLI::App& app, int* exit_code);
 void add_pull_command(CLI::App& app, int* exit_code);
 void add_inspect_command(CLI::App& app, int* exit_code);
+void add_build_command(CLI::App& app, int* exit_code);
 void add_tokenize_command(CLI::App& app, int* exit_code);
 void add_render_command(CLI::App& app, int* exit_code);
 void add_bench_command(CLI::App& app, int* exit_code);

@@ -1,4 +1,5 @@
-// quire inspect FILE_OR_NAME: what is in a checkpoint, for people and, with --json, for programs.
+// quire inspect FILE_OR_NAME: what is in a checkpoint or an engine file, for people and, with --json, for
+// programs.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -7,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
+#include "apps/engine_start.h"
 #include "loader/catalogue.h"
 #include "loader/checkpoint.h"
 #include "loader/show.h"
@@ -21,6 +23,7 @@ struct InspectFlags {
   std::string model;
   bool json = false;
   bool tensors = false;
+  bool verify = false;
 };
 
 std::string size_text(std::uint64_t bytes) {
@@ -153,7 +156,67 @@ void print_text(const Checkpoint& checkpoint, const CheckpointSummary& summary, 
   }
 }
 
+Json engine_json(const EngineFile& file, bool with_tensors) {
+  const EngineTable& table = file.table();
+  Json out{{"format", "engine"},
+           {"format_version", kEngineFormatVersion},
+           {"bytes", file.file_bytes()},
+           {"quire_version", table.info.quire_version},
+           {"packing", table.key.packing},
+           {"weights_held", table.key.weights},
+           {"needs_checkpoint", !table.checkpoint.has_value()},
+           {"made_from", Json::array()},
+           {"compute", table.info.compute},
+           {"max_batch_size", table.info.max_batch_size},
+           {"max_input_len", table.info.max_input_len},
+           {"max_output_len", table.info.max_output_len},
+           {"workspace_bytes", table.info.workspace_bytes},
+           {"num_weights", table.weights.size()},
+           {"tuning", engine_info_lines(table.info)}};
+  for (const auto& source : table.key.files) out["made_from"].push_back(source.path);
+  if (!with_tensors) return out;
+  out["weights"] = Json::array();
+  for (const EngineWeight& weight : table.weights) {
+    std::uint64_t bytes = 0;
+    for (const EngineArray& array : weight.arrays) bytes += array.bytes;
+    Json item{{"name", weight.name}, {"kind", weight.kind}, {"bytes", bytes}};
+    for (const auto& [name, value] : weight.numbers) item[name] = value;
+    out["weights"].push_back(std::move(item));
+  }
+  return out;
+}
+
+Status inspect_engine(const std::string& path, const InspectFlags& flags) {
+  QUIRE_TRY(const auto file, EngineFile::open(path));
+  if (flags.verify) {
+    ThreadPool pool(detect_cpu_budget().num_usable);
+    QUIRE_RETURN_IF_ERROR(file->verify(pool));
+  }
+  Json out = engine_json(*file, flags.tensors);
+  if (flags.verify) out["verified"] = true;
+  if (flags.json) {
+    fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
+    return {};
+  }
+  for (const auto& [key, value] : out.items()) {
+    if (!value.is_array()) {
+      fmt::print("{:<18} {}\n", key, plain(value.is_string() ? value.get<std::string>() : value.dump()));
+      continue;
+    }
+    for (const Json& line : value) {
+      const std::string text = line.is_string() ? line.get<std::string>()
+                                                : line.dump(-1, ' ', false, Json::error_handler_t::replace);
+      fmt::print("{:<18} {}\n", key, plain(text));
+    }
+  }
+  return {};
+}
+
 Status inspect(const InspectFlags& flags) {
+  QUIRE_TRY(const std::string engine_path, engine_file_of({}, flags.model));
+  if (!engine_path.empty()) return inspect_engine(engine_path, flags);
+  if (flags.verify)
+    return invalid("--verify is for engine files; a checkpoint has no checksums of its own", "verify");
   QUIRE_TRY(const std::string path, resolve_model(flags.model));
   QUIRE_TRY(const auto checkpoint, open_checkpoint(path, /*allow_no_tensors=*/true));
   QUIRE_TRY(const CheckpointSummary summary, summarize(*checkpoint));
@@ -171,9 +234,12 @@ void add_inspect_command(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<InspectFlags>();
   CLI::App* command =
       app.add_subcommand("inspect", "Show what is in a model: architecture, tensors, tokenizer");
-  command->add_option("model", flags->model, "GGUF file, checkpoint folder, or name of an installed model")
+  command
+      ->add_option("model", flags->model,
+                   "GGUF file, checkpoint folder, engine file, or name of an installed model")
       ->required();
   command->add_flag("--json", flags->json, "Print one JSON object");
+  command->add_flag("--verify", flags->verify, "Compare the data of an engine file with its checksums");
   command->add_flag("--tensors", flags->tensors, "Also list every tensor");
   command->callback([flags, exit_code] {
     const Status status = inspect(*flags);

@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
   quire::add_generate_command(app, &exit_code);
   quire::add_pull_command(app, &exit_code);
   quire::add_inspect_command(app, &exit_code);
+  quire::add_build_command(app, &exit_code);
   quire::add_tokenize_command(app, &exit_code);
   quire::add_render_command(app, &exit_code);
   quire::add_bench_command(app, &exit_code);

@@ -115,7 +115,7 @@ Status Decoder::load(const DecoderTraits& traits, const Checkpoint& checkpoint, 
     }
   }
   const std::int64_t positions = options.max_model_len > 0 ? options.max_model_len : config_.context_length;
-  rope_ = make_rope_table(config_, positions);
+  rope_ = make_rope_table(config_, positions, &backend_.pool());
 
   QUIRE_TRY(embedding_, reader.linear("model.embed_tokens", config_.vocab_size, config_.hidden_size));
   std::vector<std::int32_t> q_rows;

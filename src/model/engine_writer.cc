@@ -2,7 +2,9 @@
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
@@ -21,6 +23,8 @@ namespace {
 // Linux 6.16 and later, tmpfs) keep the file in huge pages, and mapping a gigabyte takes a millisecond.
 constexpr std::size_t kStageBytes = std::size_t{2} << 20;
 constexpr std::uint64_t kPage = 4096;
+// Between the name to be and the process that writes.
+constexpr std::string_view kWriting = ".writing-";
 // Smaller arrays lie together.
 constexpr std::size_t kPageAligned = 64 << 10;
 
@@ -28,6 +32,22 @@ Error write_error(const std::string& path, int number) {
   const bool full = number == ENOSPC || number == EDQUOT || number == EFBIG;
   return make_error(ErrorCode::kIo, fmt::format("cannot write {}: {}{}", path, std::strerror(number),
                                                 full ? "; free some space or choose another folder" : ""));
+}
+
+// Files that writers of this path left behind when they were killed.
+void remove_abandoned(const std::string& path) {
+  namespace fs = std::filesystem;
+  const fs::path target(path);
+  const std::string prefix = target.filename().string() + std::string(kWriting);
+  std::error_code error;
+  fs::directory_iterator it(target.has_parent_path() ? target.parent_path() : fs::path("."), error);
+  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    const long pid = std::atol(name.c_str() + prefix.size());
+    std::error_code ignored;
+    if (pid > 0 && ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) fs::remove(it->path(), ignored);
+  }
 }
 
 // 0 or an errno.
@@ -69,7 +89,8 @@ int write_end(int fd, const EngineTable& table, std::uint64_t table_offset, bool
 
 Result<std::unique_ptr<EngineWriter>> EngineWriter::create(const std::string& path) {
   static std::atomic<int> counter{0};
-  const std::string temporary = fmt::format("{}.writing-{}-{}", path, ::getpid(), counter.fetch_add(1));
+  remove_abandoned(path);
+  const std::string temporary = fmt::format("{}{}{}-{}", path, kWriting, ::getpid(), counter.fetch_add(1));
   const int fd = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd < 0) return write_error(temporary, errno);
   return std::unique_ptr<EngineWriter>(new EngineWriter(path, temporary, fd));

@@ -84,7 +84,7 @@ RopeFrequencies rope_frequencies(const ModelConfig& config, std::int64_t num_pos
   return frequencies;
 }
 
-RopeTable make_rope_table(const ModelConfig& config, std::int64_t num_positions) {
+RopeTable make_rope_table(const ModelConfig& config, std::int64_t num_positions, ThreadPool* pool) {
   const RopeFrequencies frequencies = rope_frequencies(config, num_positions);
   RopeTable table;
   table.num_positions = num_positions;
@@ -92,13 +92,25 @@ RopeTable make_rope_table(const ModelConfig& config, std::int64_t num_positions)
   const auto size = static_cast<std::size_t>(num_positions * table.half_dim);
   table.cos.resize(size);
   table.sin.resize(size);
-  for (std::int64_t position = 0; position < num_positions; ++position) {
+  const auto fill = [&](std::int64_t position) {
     for (std::int64_t i = 0; i < table.half_dim; ++i) {
       const double angle = static_cast<double>(position) * frequencies.inverse[static_cast<std::size_t>(i)];
       const auto index = static_cast<std::size_t>(position * table.half_dim + i);
       table.cos[index] = static_cast<float>(std::cos(angle) * frequencies.amplitude);
       table.sin[index] = static_cast<float>(std::sin(angle) * frequencies.amplitude);
     }
+  };
+  // 32768 positions of 64 pairs are 2 million sines and cosines: a tenth of a second on one thread.
+  constexpr std::int64_t kPositionsPerPart = 256;
+  const std::int64_t num_parts = (num_positions + kPositionsPerPart - 1) / kPositionsPerPart;
+  const auto fill_part = [&](std::int64_t part) {
+    const std::int64_t end = std::min(num_positions, (part + 1) * kPositionsPerPart);
+    for (std::int64_t position = part * kPositionsPerPart; position < end; ++position) fill(position);
+  };
+  if (pool != nullptr) {
+    pool->run(num_parts, fill_part);
+  } else {
+    for (std::int64_t part = 0; part < num_parts; ++part) fill_part(part);
   }
   return table;
 }

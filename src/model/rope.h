@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "model/config.h"
 
 namespace quire {
@@ -22,7 +23,8 @@ struct RopeTable {
 // "dynamic" scaling is taken at num_positions, the longest sequence this server will hold, and does not
 // change while a sequence grows: otherwise a cached key would depend on when it was computed (contract of
 // exactness).
-RopeTable make_rope_table(const ModelConfig& config, std::int64_t num_positions);
+// pool: spreads the work; may be null.
+RopeTable make_rope_table(const ModelConfig& config, std::int64_t num_positions, ThreadPool* pool = nullptr);
 
 // The angle per position of each rotated pair, and the factor on cos and sin; for tests.
 struct RopeFrequencies {

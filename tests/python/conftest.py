@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -17,6 +18,8 @@ import pytest
 import fixtures
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Engine files of tests stay out of the user's cache; so every model is packed once and mapped afterwards.
+os.environ.setdefault("QUIRE_ENGINE_CACHE", tempfile.mkdtemp(prefix="quire-engines-"))
 BINARY = os.environ.get("QUIRE", str(ROOT / "build" / "release" / "quire"))
 
 
