@@ -146,6 +146,8 @@ class Backend {
                     const std::int32_t* positions) = 0;
 
   // Key-value cache.
+  // Bytes of one block of such a cache, over all layers: a backend may hold scales beside the values.
+  virtual std::size_t kv_block_bytes(const KvSpec& spec) const { return spec.block_bytes(); }
   virtual Result<std::unique_ptr<KvCache>> make_kv_cache(const KvSpec& spec) = 0;
   // Stores row t of k and v ([num_rows, num_kv_heads, head_dim]) at slot slots[t] = block * block_size +
   // offset.

@@ -75,7 +75,7 @@ class Decoder final : public Model {
     return {};
   }
   std::size_t kv_block_bytes(std::int64_t block_size, DType dtype) const override {
-    return kv_spec(1, block_size, dtype).block_bytes();
+    return backend_.kv_block_bytes(kv_spec(1, block_size, dtype));
   }
   Logits forward(const Batch& batch) override;
   void copy_block(std::int32_t from, std::int32_t to) override { backend_.copy_block(*kv_, from, to); }

@@ -21,7 +21,7 @@ class CpuBackend final : public Backend {
         mode_(options.compute),
         pool_({options.num_threads, options.pin_threads}),
         linear_(isa_, mode_, options.tuning, pool_),
-        attention_(isa_, pool_) {}
+        attention_(isa_, mode_, pool_) {}
 
   std::string name() const override { return "cpu"; }
   ComputeMode compute_mode() const override { return mode_; }
@@ -32,6 +32,7 @@ class CpuBackend final : public Backend {
     lines.insert(lines.end(), choice_.report.begin(), choice_.report.end());
     const std::vector<std::string>& kernels = linear_.kernels().report;
     lines.insert(lines.end(), kernels.begin(), kernels.end());
+    lines.insert(lines.end(), attention_.report().begin(), attention_.report().end());
     if (mode_ == ComputeMode::kInt8)
       lines.push_back(
           "compute int8 holds for quantized weights; layers with float weights use bf16 activations");
@@ -83,8 +84,11 @@ class CpuBackend final : public Backend {
     cpu::rope(isa_, pool_, x, num_rows, num_heads, head_dim, half_dim, cos, sin, positions);
   }
 
+  std::size_t kv_block_bytes(const KvSpec& spec) const override {
+    return CpuKvCache::block_bytes(spec, &attention_.kernels()[spec.dtype]);
+  }
   Result<std::unique_ptr<KvCache>> make_kv_cache(const KvSpec& spec) override {
-    QUIRE_TRY(std::unique_ptr<KvCache> cache, CpuKvCache::make(spec));
+    QUIRE_TRY(std::unique_ptr<KvCache> cache, CpuKvCache::make(spec, &attention_.kernels()[spec.dtype]));
     return cache;
   }
   void store_kv(KvCache& cache, std::int64_t layer, const float* k, const float* v, std::int64_t num_rows,

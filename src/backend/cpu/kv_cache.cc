@@ -16,7 +16,7 @@ namespace quire::cpu {
 namespace {
 
 // What KvSpec::block_bytes() and the area size may not overflow: checked before anything is computed from it.
-Status check_spec(const KvSpec& spec, std::size_t* num_bytes) {
+Status check_spec(const KvSpec& spec) {
   const std::pair<std::string_view, std::int64_t> sizes[] = {{"layers", spec.num_layers},
                                                              {"blocks", spec.num_blocks},
                                                              {"tokens per block", spec.block_size},
@@ -43,7 +43,6 @@ Status check_spec(const KvSpec& spec, std::size_t* num_bytes) {
         fmt::format("KV cache: {} blocks of {} tokens are more than 2^31 - 1 tokens; ask for fewer blocks",
                     spec.num_blocks, spec.block_size));
   }
-  *num_bytes = bytes;
   return {};
 }
 
@@ -62,25 +61,51 @@ constexpr std::int64_t kStoreRows = 64;
 
 }  // namespace
 
-CpuKvCache::CpuKvCache(const KvSpec& spec, std::size_t num_bytes)
+CpuKvCache::Area CpuKvCache::area_of(const KvSpec& spec, const AttentionKernel* kernel) {
+  const auto block_size = static_cast<std::size_t>(spec.block_size);
+  const auto head_dim = static_cast<std::size_t>(spec.head_dim);
+  Area area;
+  if (kernel == nullptr || kernel->store == nullptr) {
+    area.value_offset = dtype_bytes(spec.dtype) * block_size * head_dim;
+    area.scale_offset = area.size = 2 * area.value_offset;
+  } else {
+    area.value_offset = block_size * ((head_dim + 1) / 2) * 2 * sizeof(std::int16_t);
+    area.scale_offset = area.value_offset + block_size * ((head_dim + 15) / 16 * 16) * sizeof(std::int16_t);
+    area.size = (area.scale_offset + block_size * 2 * sizeof(float) + 63) / 64 * 64;
+  }
+  return area;
+}
+
+std::size_t CpuKvCache::block_bytes(const KvSpec& spec, const AttentionKernel* kernel) {
+  return static_cast<std::size_t>(spec.num_layers * spec.num_kv_heads) * area_of(spec, kernel).size;
+}
+
+CpuKvCache::CpuKvCache(const KvSpec& spec, const AttentionKernel* kernel)
     : spec_(spec),
       tile_width_(std::gcd(spec.block_size, kKvTile)),
-      area_bytes_(2 * dtype_bytes(spec.dtype) * static_cast<std::size_t>(spec.block_size * spec.head_dim)),
-      memory_(num_bytes) {}
+      store_(kernel != nullptr ? kernel->store : nullptr),
+      area_(area_of(spec, kernel)) {
+  std::size_t num_bytes = area_.size;
+  for (const std::int64_t count : {spec.num_layers, spec.num_blocks, spec.num_kv_heads}) {
+    if (__builtin_mul_overflow(num_bytes, static_cast<std::size_t>(count), &num_bytes))
+      throw std::bad_alloc();
+  }
+  memory_ = Buffer(num_bytes);
+}
 
-Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const KvSpec& spec) {
-  std::size_t num_bytes = 0;
-  QUIRE_RETURN_IF_ERROR(check_spec(spec, &num_bytes));
+Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const KvSpec& spec, const AttentionKernel* kernel) {
+  QUIRE_RETURN_IF_ERROR(check_spec(spec));
   try {
-    return std::unique_ptr<CpuKvCache>(new CpuKvCache(spec, num_bytes));
+    return std::unique_ptr<CpuKvCache>(new CpuKvCache(spec, kernel));
   } catch (const std::bad_alloc&) {
     return make_error(
         ErrorCode::kTooLarge,
         fmt::format(
             "KV cache: the system gives no {} bytes ({:.1f} GiB) for {} blocks of {} tokens in {}; ask "
             "for fewer blocks or a smaller type",
-            num_bytes, static_cast<double>(num_bytes) / (1 << 30), spec.num_blocks, spec.block_size,
-            dtype_name(spec.dtype)));
+            spec.block_bytes() * static_cast<std::size_t>(spec.num_blocks),
+            static_cast<double>(spec.block_bytes()) * static_cast<double>(spec.num_blocks) / (1 << 30),
+            spec.num_blocks, spec.block_size, dtype_name(spec.dtype)));
   }
 }
 
@@ -101,7 +126,7 @@ const std::byte* CpuKvCache::area(std::int64_t layer, std::int64_t block, std::i
   QUIRE_CHECK(kv_head >= 0 && kv_head < spec_.num_kv_heads) << "head " << kv_head;
   const auto index =
       static_cast<std::size_t>((layer * spec_.num_blocks + block) * spec_.num_kv_heads + kv_head);
-  return memory_.data() + index * area_bytes_;
+  return memory_.data() + index * area_.size;
 }
 std::byte* CpuKvCache::area(std::int64_t layer, std::int64_t block, std::int64_t kv_head) {
   return const_cast<std::byte*>(std::as_const(*this).area(layer, block, kv_head));
@@ -122,6 +147,12 @@ void store_kv(Isa isa, ThreadPool& pool, CpuKvCache& cache, std::int64_t layer, 
         const std::int64_t offset = slots[t] % spec.block_size;
         const float* key = k + (t * spec.num_kv_heads + h) * head_dim;
         const float* value = v + (t * spec.num_kv_heads + h) * head_dim;
+        if (cache.holds_integers()) {
+          cache.store_(key, value,
+                       {area, cache.value_offset_bytes(), cache.scale_offset_bytes(), spec.block_size,
+                        cache.tile_width(), head_dim, offset});
+          continue;
+        }
         if (spec.dtype == DType::kF32) {
           store_row(key, value, area, cache.value_offset_bytes(), offset, cache.tile_width(), head_dim);
           continue;

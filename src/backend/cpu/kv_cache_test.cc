@@ -100,6 +100,95 @@ TEST_P(KvCacheTest, StoresEachRowInItsSlotAndTouchesNoOther) {
   }
 }
 
+#if defined(__x86_64__)
+// The layout that kv_cache.h describes, read back: errors of half a step, the bytes of other slots untouched.
+TEST(KvCache, HoldsIntegersForAKernelThatComputesInThem) {
+  QUIRE_SKIP_UNLESS_TIER_RUNS(Isa::kAvx512);
+  ThreadPool pool(2);
+  for (const std::int64_t block_size : {1, 3, 4, 16, 24, 32}) {
+    for (const std::int64_t head_dim : {8, 33, 64}) {
+      const KvSpec spec = {2, 3, head_dim, block_size, 200 / block_size, DType::kF16};
+      auto cache = std::move(CpuKvCache::make(spec, &kAttentionInt16Avx512).value());
+      ASSERT_TRUE(cache->holds_integers());
+      ASSERT_EQ(cache->num_bytes(), CpuKvCache::block_bytes(spec, &kAttentionInt16Avx512) *
+                                        static_cast<std::size_t>(spec.num_blocks));
+      std::memset(cache->area(0, 0, 0), 0x7f, cache->num_bytes());
+      std::vector<std::int32_t> slots;
+      for (std::int64_t t = 0; t < 90; ++t) slots.push_back(static_cast<std::int32_t>(t * 34 % 180));
+      std::vector<float> k;
+      std::vector<float> v;
+      for (std::int64_t i = 0; i < 90 * 3 * head_dim; ++i) {
+        k.push_back(static_cast<float>(i * 7919 % 2001 - 1000) * 0.01f);
+        v.push_back(static_cast<float>(i * 104729 % 2001 - 1000) * 3.0f);
+      }
+      store_kv(Isa::kAvx512, pool, *cache, 1, k.data(), v.data(), 90, slots.data());
+      const std::int64_t padded = (head_dim + 15) / 16 * 16;
+      const std::int64_t width = cache->tile_width();
+      std::vector<bool> used(static_cast<std::size_t>(block_size * spec.num_blocks), false);
+      for (std::size_t t = 0; t < slots.size(); ++t) {
+        used[static_cast<std::size_t>(slots[t])] = true;
+        const std::int64_t offset = slots[t] % block_size;
+        for (std::int64_t head = 0; head < 3; ++head) {
+          const std::byte* area = cache->area(1, slots[t] / block_size, head);
+          const auto* keys = reinterpret_cast<const std::int16_t*>(area);
+          const auto* values = reinterpret_cast<const std::int16_t*>(area + cache->value_offset_bytes());
+          const auto* scales = reinterpret_cast<const float*>(area + cache->scale_offset_bytes());
+          const float key_step = scales[offset];
+          const float value_step = std::exp2(scales[block_size + offset]);
+          const float* want_k = k.data() + (static_cast<std::int64_t>(t) * 3 + head) * head_dim;
+          const float* want_v = v.data() + (static_cast<std::int64_t>(t) * 3 + head) * head_dim;
+          double square = 0;
+          float largest = 0;
+          for (std::int64_t d = 0; d < head_dim; ++d) {
+            square += static_cast<double>(want_k[d]) * static_cast<double>(want_k[d]);
+            largest = std::fmax(largest, std::abs(want_v[d]));
+          }
+          ASSERT_NEAR(key_step, std::sqrt(square) / 32700, 1e-5 * static_cast<double>(key_step));
+          ASSERT_LE(largest, 8192 * value_step);
+          ASSERT_GE(largest, 4096 * value_step);
+          for (std::int64_t d = 0; d < head_dim; ++d) {
+            const std::int64_t key_at =
+                ((offset / width * ((head_dim + 1) / 2) + d / 2) * width + offset % width) * 2 + d % 2;
+            const std::int64_t value_at =
+                width % 2 == 0 ? (offset / 2 * padded + d) * 2 + offset % 2 : offset * padded + d;
+            ASSERT_LE(std::abs(static_cast<float>(keys[key_at]) * key_step - want_k[d]), 0.501f * key_step);
+            ASSERT_LE(std::abs(static_cast<float>(values[value_at]) * value_step - want_v[d]),
+                      0.501f * value_step);
+          }
+        }
+      }
+      for (std::int64_t slot = 0; slot < block_size * spec.num_blocks; ++slot) {
+        if (used[static_cast<std::size_t>(slot)]) continue;
+        const std::byte* area = cache->area(1, slot / block_size, 2);
+        const std::int64_t offset = slot % block_size;
+        for (std::int64_t i = 0; i < 2; ++i) {
+          const std::byte* scale = area + cache->scale_offset_bytes() + (i * block_size + offset) * 4;
+          ASSERT_EQ(static_cast<int>(*scale), 0x7f);
+        }
+      }
+    }
+  }
+}
+
+TEST(KvCache, BrokenVectorsShowInTheScalesOfIntegers) {
+  QUIRE_SKIP_UNLESS_TIER_RUNS(Isa::kAvx512);
+  ThreadPool pool(1);
+  auto cache = std::move(CpuKvCache::make({1, 1, 16, 16, 1, DType::kF16}, &kAttentionInt16Avx512).value());
+  std::vector<float> rows(3 * 16, 0.0f);  // nothing, a NaN, an infinity
+  rows[16 + 5] = NAN;
+  rows[32 + 7] = -std::numeric_limits<float>::infinity();
+  const std::int32_t slots[] = {0, 1, 2};
+  store_kv(Isa::kAvx512, pool, *cache, 0, rows.data(), rows.data(), 3, slots);
+  const auto* scales = reinterpret_cast<const float*>(cache->area(0, 0, 0) + cache->scale_offset_bytes());
+  EXPECT_EQ(scales[0], 0.0f);
+  EXPECT_TRUE(std::isfinite(scales[16]));
+  EXPECT_TRUE(std::isnan(scales[1]));
+  EXPECT_TRUE(std::isnan(scales[16 + 1]));
+  EXPECT_FALSE(std::isfinite(scales[2]));
+  EXPECT_TRUE(std::isnan(scales[16 + 2]));
+}
+#endif
+
 TEST_P(KvCacheTest, Float16SaturatesAndKeepsNaN) {
   auto cache = std::move(CpuKvCache::make({1, 1, 4, 16, 1, DType::kF16}).value());
   const float k[] = {1e6f, -1e6f, std::numeric_limits<float>::infinity(), NAN};

@@ -2,36 +2,39 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 
 #include "base/check.h"
 
 namespace quire::cpu {
 namespace {
 
-const AttentionKernel& attention_kernel(Isa isa) {
-  switch (isa) {
-#if defined(__x86_64__)
-    case Isa::kAvx2:
-      return kAttentionAvx2;
-    case Isa::kAvx512:
-    case Isa::kAvx512Bf16:
-      return kAttentionAvx512;
-#endif
-    default:
-      return kAttentionGeneric;
-  }
-}
+// Rows of a unit below which reading the keys and values begins to count.
+constexpr std::int64_t kFewRows = 64;
+// That work, in rows.
+constexpr std::int64_t kRowsPerRead = 4;
+// Pieces per thread from which on the last piece's length no longer matters.
+constexpr std::int64_t kEnoughPieces = 8;
 
 }  // namespace
 
-Attention::Attention(Isa isa, ThreadPool& pool)
-    : kernel_(attention_kernel(isa)), pool_(pool), scratch_(static_cast<std::size_t>(pool.num_threads())) {}
+Attention::Attention(Isa isa, ComputeMode mode, ThreadPool& pool)
+    : kernels_(select_attention_kernels(isa, mode)),
+      pool_(pool),
+      scratch_(static_cast<std::size_t>(pool.num_threads())) {}
 
-// Cuts the batch into units and puts the costly ones first, so that the threads end together. How a batch is
-// cut changes no result: every row is computed alone.
-void Attention::plan(const KvSpec& spec, const AttentionShape& shape, const AttentionParams& params) {
+// Cuts the batch into units and pieces and puts the costly ones first, so that the threads end together. How
+// a batch is cut changes no result: every row is computed alone, and its context always in the same splits.
+void Attention::plan(const AttentionKernel& kernel, const KvSpec& spec, const AttentionShape& shape,
+                     const AttentionParams& params) {
   const std::int64_t heads_per_kv = params.num_heads / spec.num_kv_heads;
   units_.clear();
+  // Units of many rows share the reading of keys and values, but there should be enough units.
+  std::int64_t max_rows = kernel.max_rows;
+  for (; max_rows > kFewRows; max_rows /= 2) {
+    const std::int64_t rows = shape.query_starts[shape.num_seqs] * params.num_heads;
+    if (rows / max_rows >= kEnoughPieces / 2 * pool_.num_threads()) break;
+  }
   for (std::int64_t s = 0; s < shape.num_seqs; ++s) {
     const std::int64_t num_queries = shape.query_starts[s + 1] - shape.query_starts[s];
     const std::int64_t first_position = shape.context_lens[s] - num_queries;
@@ -44,23 +47,80 @@ void Attention::plan(const KvSpec& spec, const AttentionShape& shape, const Atte
       const std::int32_t block = shape.block_tables[s * shape.block_table_stride + b];
       QUIRE_CHECK(block >= 0 && block < spec.num_blocks) << "block " << block << " of sequence " << s;
     }
-    const std::int64_t head_step = std::min(heads_per_kv, kMaxTileRows);
-    const std::int64_t query_step = std::max<std::int64_t>(1, kMaxTileRows / head_step);
+    const std::int64_t head_step = std::min(heads_per_kv, max_rows);
+    const std::int64_t query_step = std::max<std::int64_t>(1, max_rows / head_step);
     for (std::int64_t q = 0; q < num_queries; q += query_step) {
       const std::int64_t count = std::min(query_step, num_queries - q);
-      std::int64_t seen = first_position + q + count;
-      if (params.window > 0) seen = std::min(seen, params.window + count);
+      const std::int64_t end = first_position + q + count;
+      const std::int64_t begin =
+          params.window > 0 ? std::max<std::int64_t>(0, first_position + q - params.window + 1) : 0;
       for (std::int64_t h = 0; h < params.num_heads;
            h += std::min(head_step, heads_per_kv - h % heads_per_kv)) {
         const std::int64_t num_heads = std::min(head_step, heads_per_kv - h % heads_per_kv);
-        units_.push_back({count * num_heads * seen, static_cast<std::int32_t>(s),
-                          static_cast<std::int32_t>(h), static_cast<std::int32_t>(num_heads),
-                          static_cast<std::int32_t>(q), static_cast<std::int32_t>(count)});
+        Unit unit;
+        unit.cost = (count * num_heads + kRowsPerRead) * (end - begin);
+        unit.seq = static_cast<std::int32_t>(s);
+        unit.head = static_cast<std::int32_t>(h);
+        unit.num_heads = static_cast<std::int32_t>(num_heads);
+        unit.first = static_cast<std::int32_t>(q);
+        unit.count = static_cast<std::int32_t>(count);
+        unit.first_split = static_cast<std::int32_t>(begin / kSplit);
+        unit.end_split = static_cast<std::int32_t>((end + kSplit - 1) / kSplit);
+        units_.push_back(unit);
       }
     }
   }
-  std::stable_sort(units_.begin(), units_.end(),
-                   [](const Unit& a, const Unit& b) { return a.cost > b.cost; });
+  pieces_.clear();
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    const Unit& unit = units_[u];
+    pieces_.push_back({unit.cost, static_cast<std::int32_t>(u), unit.first_split, unit.end_split});
+  }
+  const auto costly_first = [](const Piece& a, const Piece& b) { return a.cost > b.cost; };
+  std::stable_sort(pieces_.begin(), pieces_.end(), costly_first);
+  cut_units_.clear();
+  const auto num_pieces = static_cast<std::int64_t>(pieces_.size());
+  if (pool_.num_threads() > 1 && num_pieces < kEnoughPieces * pool_.num_threads()) {
+    cut(spec);
+    std::stable_sort(pieces_.begin(), pieces_.end(), costly_first);
+  }
+}
+
+// The time until the last thread ends, in cost, if each takes the next piece when it is free.
+std::int64_t Attention::makespan() const {
+  std::vector<std::int64_t> busy(static_cast<std::size_t>(pool_.num_threads()), 0);  // a heap, least on top
+  for (const Piece& piece : pieces_) {
+    std::pop_heap(busy.begin(), busy.end(), std::greater<>());
+    busy.back() += piece.cost;
+    std::push_heap(busy.begin(), busy.end(), std::greater<>());
+  }
+  return *std::max_element(busy.begin(), busy.end());
+}
+
+// Where whole units would leave threads idle for more than an eighth of the time, cuts the larger ones.
+void Attention::cut(const KvSpec& spec) {
+  std::int64_t total = 0;
+  for (const Piece& piece : pieces_) total += piece.cost;
+  const std::int64_t share = total / pool_.num_threads();
+  if (makespan() <= share + share / 8) return;
+  const std::int64_t aim = std::max<std::int64_t>(1, share / (kEnoughPieces / 2));
+  pieces_.clear();
+  std::int64_t num_floats = 0;
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    Unit& unit = units_[u];
+    const std::int64_t num_splits = unit.end_split - unit.first_split;
+    const std::int64_t num_parts = std::clamp<std::int64_t>(unit.cost / aim, 1, num_splits);
+    for (std::int64_t i = 0; i < num_parts; ++i) {
+      const auto first = static_cast<std::int32_t>(unit.first_split + i * num_splits / num_parts);
+      const auto end = static_cast<std::int32_t>(unit.first_split + (i + 1) * num_splits / num_parts);
+      pieces_.push_back({unit.cost * (end - first) / num_splits, static_cast<std::int32_t>(u), first, end});
+    }
+    if (num_parts == 1) continue;
+    cut_units_.push_back(static_cast<std::int32_t>(u));
+    unit.states = num_floats;
+    num_floats += num_splits * attention_state_floats(unit.count * unit.num_heads, spec.head_dim);
+  }
+  const std::size_t num_bytes = static_cast<std::size_t>(num_floats) * sizeof(float);
+  if (states_.size() < num_bytes) states_ = Buffer(num_bytes);
 }
 
 void Attention::run(const float* q, const CpuKvCache& cache, std::int64_t layer, const AttentionShape& shape,
@@ -68,22 +128,19 @@ void Attention::run(const float* q, const CpuKvCache& cache, std::int64_t layer,
   const KvSpec& spec = cache.spec();
   QUIRE_CHECK_GT(params.num_heads, 0);
   QUIRE_CHECK_EQ(params.num_heads % spec.num_kv_heads, 0);
-  plan(spec, shape, params);
+  const AttentionKernel& kernel = kernels_[spec.dtype];
+  QUIRE_CHECK(cache.holds_integers() == (kernel.store != nullptr)) << "the cache was made for another kernel";
+  plan(kernel, spec, shape, params);
   if (units_.empty()) return;
 
   const std::int64_t heads_per_kv = params.num_heads / spec.num_kv_heads;
-  const std::size_t scratch_bytes =
-      static_cast<std::size_t>(attention_scratch_floats(spec.head_dim)) * sizeof(float);
+  const std::size_t scratch_bytes = kernel.scratch_bytes(spec.head_dim);
   for (Buffer& scratch : scratch_) {
     if (scratch.size() < scratch_bytes) scratch = Buffer(scratch_bytes);
   }
   const std::byte* areas = cache.area(layer, 0, 0);
   const std::size_t head_bytes = cache.block_stride_bytes() / static_cast<std::size_t>(spec.num_kv_heads);
-
-  // One part per thread, each with its own scratch; they take the units one by one.
-  const auto num_units = static_cast<std::int64_t>(units_.size());
-  std::atomic<std::int64_t> next{0};
-  pool_.run(std::min<std::int64_t>(num_units, pool_.num_threads()), [&](std::int64_t thread) {
+  const auto tile_of = [&](const Unit& unit, std::int64_t thread) {
     AttentionTile tile;
     tile.row_stride = params.num_heads * spec.head_dim;
     tile.head_dim = spec.head_dim;
@@ -92,26 +149,52 @@ void Attention::run(const float* q, const CpuKvCache& cache, std::int64_t layer,
     tile.softcap = params.softcap;
     tile.block_stride_bytes = cache.block_stride_bytes();
     tile.value_offset_bytes = cache.value_offset_bytes();
+    tile.scale_offset_bytes = cache.scale_offset_bytes();
     tile.block_size = spec.block_size;
     tile.tile_width = cache.tile_width();
     tile.dtype = spec.dtype;
-    tile.scratch = scratch_[static_cast<std::size_t>(thread)].as<float>();
-    for (;;) {
-      const std::int64_t i = next.fetch_add(1, std::memory_order_relaxed);
-      if (i >= num_units) return;
-      const Unit& unit = units_[static_cast<std::size_t>(i)];
-      const std::int64_t num_queries = shape.query_starts[unit.seq + 1] - shape.query_starts[unit.seq];
-      const std::int64_t place =
-          (shape.query_starts[unit.seq] + unit.first) * tile.row_stride + unit.head * spec.head_dim;
-      tile.q = q + place;
-      tile.out = out + place;
-      tile.num_queries = unit.count;
-      tile.num_heads = unit.num_heads;
-      tile.first_position = shape.context_lens[unit.seq] - num_queries + unit.first;
-      tile.areas = areas + static_cast<std::size_t>(unit.head / heads_per_kv) * head_bytes;
-      tile.block_table = shape.block_tables + unit.seq * shape.block_table_stride;
-      kernel_.run(tile);
+    tile.scratch = scratch_[static_cast<std::size_t>(thread)].data();
+    const std::int64_t num_queries = shape.query_starts[unit.seq + 1] - shape.query_starts[unit.seq];
+    const std::int64_t place =
+        (shape.query_starts[unit.seq] + unit.first) * tile.row_stride + unit.head * spec.head_dim;
+    tile.q = q + place;
+    tile.out = out + place;
+    tile.num_queries = unit.count;
+    tile.num_heads = unit.num_heads;
+    tile.first_position = shape.context_lens[unit.seq] - num_queries + unit.first;
+    tile.areas = areas + static_cast<std::size_t>(unit.head / heads_per_kv) * head_bytes;
+    tile.block_table = shape.block_tables + unit.seq * shape.block_table_stride;
+    tile.first_split = unit.first_split;
+    tile.end_split = unit.end_split;
+    tile.states = unit.states < 0 ? nullptr : states_.as<float>() + unit.states;
+    return tile;
+  };
+  // One part per thread, each with its own scratch; they take the pieces one by one.
+  const auto take_each = [&](std::int64_t count, const auto& work) {
+    std::atomic<std::int64_t> next{0};
+    pool_.run(std::min<std::int64_t>(count, pool_.num_threads()), [&](std::int64_t thread) {
+      for (;;) {
+        const std::int64_t i = next.fetch_add(1, std::memory_order_relaxed);
+        if (i >= count) return;
+        work(static_cast<std::size_t>(i), thread);
+      }
+    });
+  };
+  take_each(static_cast<std::int64_t>(pieces_.size()), [&](std::size_t i, std::int64_t thread) {
+    const Piece& piece = pieces_[i];
+    const Unit& unit = units_[static_cast<std::size_t>(piece.unit)];
+    AttentionTile tile = tile_of(unit, thread);
+    if (tile.states != nullptr) {
+      tile.states += (piece.first_split - unit.first_split) *
+                     attention_state_floats(unit.count * unit.num_heads, spec.head_dim);
     }
+    tile.first_split = piece.first_split;
+    tile.end_split = piece.end_split;
+    kernel.run(tile);
+  });
+  if (cut_units_.empty()) return;
+  take_each(static_cast<std::int64_t>(cut_units_.size()), [&](std::size_t i, std::int64_t thread) {
+    kernel.merge(tile_of(units_[static_cast<std::size_t>(cut_units_[i])], thread));
   });
 }
 

@@ -1,5 +1,5 @@
-// Purpose: the attention kernel, written once on 16 lanes; attention_{generic,avx2,avx512}.cc include a
-// simd/vec16_*.h and then this file. Internal linkage.
+// Purpose: attention in float32, written once on 16 lanes; attention_f32_{generic,avx2,avx512}.cc include a
+// simd/vec16_*.h, attention_common.h and then this file. Internal linkage.
 //
 // Rows (query x head of one kv head) go in row blocks of at most kMaxRows. For each group of kGroup
 // positions: scores (keys transposed: lanes are positions, each lane one chain of multiply-adds over
@@ -13,25 +13,14 @@
 namespace quire::cpu {
 namespace {
 
-inline constexpr int kLanes = 16;
+// Positions per step of the running softmax, counted from position 0 of the sequence: part of the arithmetic,
+// the same in every tier and for every shape.
+inline constexpr std::int64_t kGroup = 32;
+// Query rows that one unit may have: enough to read a group's keys and values from the nearest cache many
+// times, few enough that queries and totals stay there too.
+inline constexpr std::int64_t kMaxUnitRows = 64;
 inline constexpr int kGroupTiles = static_cast<int>(kGroup) / kLanes;
-static_assert(kGroup % kLanes == 0);
-inline constexpr float kLog2E = 1.44269504f;
-
-template <DType kType>
-inline Vec load_as(const std::byte* p, std::int64_t index) {
-  if constexpr (kType == DType::kF32) return v_load(reinterpret_cast<const float*>(p) + index);
-  if constexpr (kType == DType::kF16) return v_load_f16(reinterpret_cast<const std::uint16_t*>(p) + index);
-  if constexpr (kType == DType::kBf16) return v_load_bf16(reinterpret_cast<const std::uint16_t*>(p) + index);
-}
-
-constexpr std::int64_t element_bytes(DType type) {
-  return type == DType::kF32 ? 4 : 2;
-}
-
-inline std::int64_t round_up_to_lanes(std::int64_t n) {
-  return (n + kLanes - 1) / kLanes * kLanes;
-}
+static_assert(kGroup % kLanes == 0 && kSplit % kGroup == 0);
 
 // The keys and values of one group: tiles [first_tile, end_tile) are there, kLanes positions each.
 struct Group {
@@ -234,42 +223,21 @@ constexpr OpsTable kOps[] = {make_ops<DType::kF32>(), make_ops<DType::kF16>(), m
 static_assert(static_cast<int>(DType::kF32) == 0 && static_cast<int>(DType::kF16) == 1 &&
               static_cast<int>(DType::kBf16) == 2);
 
-inline std::int64_t min_of(std::int64_t a, std::int64_t b) {
-  return a < b ? a : b;
-}
-
-// Converts count elements; those past the last whole vector are read only as far as they go.
-inline void widen(const std::byte* from, DType type, std::int64_t count, float* to) {
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    v_store(to + i, type == DType::kF32   ? load_as<DType::kF32>(from, i)
-                    : type == DType::kF16 ? load_as<DType::kF16>(from, i)
-                                          : load_as<DType::kBf16>(from, i));
-  }
-  if (i == count) return;
-  if (type == DType::kF32) {
-    v_store_first(to + i, v_load_first(reinterpret_cast<const float*>(from) + i, count - i), count - i);
-    return;
-  }
-  std::uint16_t rest[kLanes] = {};
-  const std::uint16_t* half = reinterpret_cast<const std::uint16_t*>(from) + i;
-  for (std::int64_t j = 0; j < count - i; ++j) rest[j] = half[j];
-  v_store_first(to + i, type == DType::kF16 ? v_load_f16(rest) : v_load_bf16(rest), count - i);
-}
-
 // Finds or gathers the keys and values of one group for one unit.
 class GroupReader {
  public:
   // in_place: the kernels read the cache itself; otherwise float32 copies in scratch (the same values, bit
   // for bit: the conversions are exact).
   GroupReader(const AttentionTile& tile, const Sizes& sizes, bool in_place, float* scratch)
-      : tile_(tile),
-        sizes_(sizes),
+      : cache_(tile),
+        padded_dim_(sizes.padded_dim),
         in_place_(in_place),
         keys_(scratch),
-        values_(keys_ + kGroup * sizes.padded_dim),
-        raw_(values_ + kGroup * sizes.padded_dim) {}
-  static std::int64_t scratch_floats(std::int64_t padded_dim) { return (2 * kGroup + kLanes) * padded_dim; }
+        values_(keys_ + kGroup * padded_dim_),
+        raw_(values_ + kGroup * padded_dim_) {}
+  static constexpr std::int64_t scratch_floats(std::int64_t padded_dim) {
+    return (2 * kGroup + kLanes) * padded_dim;
+  }
 
   // The group that begins at position `start`; only positions [low, high) of the sequence are needed, and
   // blocks without one of them are not touched (a block outside the window may be gone).
@@ -280,19 +248,15 @@ class GroupReader {
     for (int t = group.first_tile; t < group.end_tile; ++t) {
       const std::int64_t position = start + t * kLanes;
       if (in_place_) {
-        group.keys[t] = keys_at(position);
-        group.values[t] = values_at(position);
+        group.keys[t] = cache_.keys_at(position);
+        group.values[t] = cache_.values_at(position);
         continue;
       }
-      float* keys = keys_ + t * kLanes * sizes_.padded_dim;
-      float* values = values_ + t * kLanes * sizes_.padded_dim;
+      float* keys = keys_ + t * kLanes * padded_dim_;
+      float* values = values_ + t * kLanes * padded_dim_;
       group.keys[t] = reinterpret_cast<const std::byte*>(keys);
       group.values[t] = reinterpret_cast<const std::byte*>(values);
-      for (std::int64_t lane = 0; lane < kLanes; lane += tile_.tile_width) {
-        if (position + lane + tile_.tile_width > low && position + lane < high) {
-          gather(position + lane, lane, keys, values);
-        }
-      }
+      cache_.gather(position, low, high, keys, values, raw_);
     }
     // Absent tiles have a place too, so that prefetching one is harmless.
     for (int t = 0; t < kGroupTiles; ++t) {
@@ -304,48 +268,12 @@ class GroupReader {
   }
 
  private:
-  const std::byte* area_at(std::int64_t position) const {
-    const std::int64_t block = tile_.block_table[position / tile_.block_size];
-    return tile_.areas + static_cast<std::size_t>(block) * tile_.block_stride_bytes;
-  }
-  // position is a multiple of the tile width.
-  const std::byte* keys_at(std::int64_t position) const {
-    return area_at(position) + position % tile_.block_size * sizes_.head_dim * element_bytes(tile_.dtype);
-  }
-  const std::byte* values_at(std::int64_t position) const {
-    return keys_at(position) + tile_.value_offset_bytes;
-  }
-  void gather(std::int64_t position, std::int64_t lane, float* keys, float* values) const {
-    const std::int64_t width = tile_.tile_width;
-    const std::int64_t head_dim = sizes_.head_dim;
-    const std::byte* from_values = values_at(position);
-    if (width == kLanes) {
-      widen(keys_at(position), tile_.dtype, head_dim * width, keys);
-    } else {
-      widen(keys_at(position), tile_.dtype, head_dim * width, raw_);
-      for (std::int64_t d = 0; d < head_dim; ++d) {
-        for (std::int64_t i = 0; i < width; ++i) keys[d * kLanes + lane + i] = raw_[d * width + i];
-      }
-    }
-    for (std::int64_t i = 0; i < width; ++i) {
-      float* to = values + (lane + i) * sizes_.padded_dim;
-      widen(from_values + i * head_dim * element_bytes(tile_.dtype), tile_.dtype, head_dim, to);
-      for (std::int64_t d = head_dim; d < sizes_.padded_dim; ++d) to[d] = 0;
-    }
-  }
-
-  const AttentionTile& tile_;
-  const Sizes& sizes_;
+  CacheReader cache_;
+  std::int64_t padded_dim_;
   bool in_place_;
   float* keys_;    // [kGroupTiles, padded_dim, kLanes]
   float* values_;  // [kGroup, padded_dim]
   float* raw_;     // [kLanes * padded_dim]
-};
-
-// Which positions of a group a row sees: [low, high), counted from the group's start.
-struct Visible {
-  int low;
-  int high;
 };
 
 // Values for rows that do not all see the same positions: what all see goes together, the rest row by row,
@@ -356,15 +284,15 @@ inline void weigh_uneven(const OpsTable& ops, int num_rows, const Visible* visib
   int low = 0;
   int high = static_cast<int>(kGroup);
   for (int r = 0; r < num_rows; ++r) {
-    low = visible[r].low > low ? visible[r].low : low;
-    high = visible[r].high < high ? visible[r].high : high;
+    low = visible[r].low > low ? static_cast<int>(visible[r].low) : low;
+    high = visible[r].high < high ? static_cast<int>(visible[r].high) : high;
   }
   const bool have_common = low < high;
   for (std::int64_t i = 0; i < num_rows * sizes.padded_dim; ++i) part[i] = 0;
-  const auto one_row = [&](int r, int from, int to) {
+  const auto one_row = [&](int r, std::int64_t from, std::int64_t to) {
     if (from < to) {
-      ops.by_rows[1].weigh_part(weights + r * kGroup, group, group, from, to, sizes, nullptr,
-                                part + r * sizes.padded_dim);
+      ops.by_rows[1].weigh_part(weights + r * kGroup, group, group, static_cast<int>(from),
+                                static_cast<int>(to), sizes, nullptr, part + r * sizes.padded_dim);
     }
   };
   for (int r = 0; r < num_rows; ++r) one_row(r, visible[r].low, have_common ? low : visible[r].high);
@@ -381,99 +309,131 @@ inline void weigh_uneven(const OpsTable& ops, int num_rows, const Visible* visib
   }
 }
 
-void run_tile(const AttentionTile& tile) {
-  const std::int64_t head_dim = tile.head_dim;
-  const int num_rows = static_cast<int>(tile.num_queries * tile.num_heads);
-  const int num_blocks = (num_rows + kMaxRows - 1) / kMaxRows;
-  Sizes sizes;
-  sizes.head_dim = head_dim;
-  sizes.padded_dim = round_up_to_lanes(head_dim);
-  sizes.tanh_scale = tile.softcap > 0 ? tile.softcap * kLog2E : 0.0f;
-  // Reading 16-bit values in place converts them once per row block, a copy once per unit.
-  const bool in_place = tile.tile_width == kLanes && head_dim == sizes.padded_dim &&
-                        (tile.dtype == DType::kF32 || num_blocks <= 2);
-  sizes.value_stride = in_place ? head_dim : sizes.padded_dim;
-  const OpsTable& ops = kOps[in_place ? static_cast<int>(tile.dtype) : 0];
+constexpr std::int64_t row_scratch_floats(std::int64_t num_rows, std::int64_t padded_dim) {
+  // Queries, lanes of the sums, two states.
+  return num_rows * (padded_dim + kLanes) + 2 * attention_state_floats(num_rows, padded_dim);
+}
+std::size_t scratch_bytes(std::int64_t head_dim) {
+  const std::int64_t padded_dim = round_up_to_lanes(head_dim);
+  const std::int64_t floats = row_scratch_floats(kMaxUnitRows, padded_dim) +
+                              kMaxRows * (padded_dim + kGroup) + GroupReader::scratch_floats(padded_dim);
+  return static_cast<std::size_t>(floats) * sizeof(float) + std::size_t{64} * 8;  // each piece is aligned
+}
 
-  float* scratch = tile.scratch;
-  const auto take = [&scratch](std::int64_t count) {
-    float* taken = scratch;
-    scratch += count;
-    return taken;
-  };
-  float* queries = take(num_rows * sizes.padded_dim);  // per row block [head_dim, rows of the block]
-  float* totals = take(num_rows * sizes.padded_dim);   // [num_rows, padded_dim]
-  float* part = take(kMaxRows * sizes.padded_dim);
-  float* sums = take(num_rows * kLanes);    // [num_rows, kLanes]
-  float* scores = take(kMaxRows * kGroup);  // [rows of the block, kGroup]
-  const GroupReader reader(tile, sizes, in_place, take(GroupReader::scratch_floats(sizes.padded_dim)));
-  float maximum[kMaxTileRows];
+// One unit at work.
+class Unit {
+ public:
+  explicit Unit(const AttentionTile& tile)
+      : tile_(tile),
+        num_rows_(static_cast<int>(tile.num_queries * tile.num_heads)),
+        num_blocks_((num_rows_ + kMaxRows - 1) / kMaxRows),
+        scratch_(tile.scratch) {
+    sizes_.head_dim = tile.head_dim;
+    sizes_.padded_dim = round_up_to_lanes(tile.head_dim);
+    sizes_.tanh_scale = tile.softcap > 0 ? tile.softcap * kLog2E : 0.0f;
+    // Reading 16-bit values in place converts them once per row block, a copy once per unit.
+    in_place_ = tile.tile_width == kLanes && tile.head_dim == sizes_.padded_dim &&
+                (tile.dtype == DType::kF32 || num_blocks_ <= 2);
+    sizes_.value_stride = sizes_.padded_dim;
+    queries_ = scratch_.take<float>(num_rows_ * sizes_.padded_dim);
+    sums_ = scratch_.take<float>(num_rows_ * kLanes);
+    part_ = scratch_.take<float>(kMaxRows * sizes_.padded_dim);
+    scores_ = scratch_.take<float>(kMaxRows * kGroup);
+    group_ = scratch_.take<float>(GroupReader::scratch_floats(sizes_.padded_dim));
+    states_ = scratch_.take<float>(2 * attention_state_floats(num_rows_, tile.head_dim));
+    take_queries();
+  }
 
-  const float factor = tile.softcap > 0 ? tile.scale / tile.softcap : tile.scale * kLog2E;
-  for (int b = 0; b < num_blocks; ++b) {
-    const int first = b * num_rows / num_blocks;
-    const int count = (b + 1) * num_rows / num_blocks - first;
+  void run() {
+    for_each_split(tile_, states_, [this](std::int64_t split, const State& state) { walk(split, state); });
+  }
+
+ private:
+  int first_row(int block) const { return block * num_rows_ / num_blocks_; }
+
+  void take_queries() {
+    const float factor = tile_.softcap > 0 ? tile_.scale / tile_.softcap : tile_.scale * kLog2E;
+    for (int b = 0; b < num_blocks_; ++b) {
+      const int first = first_row(b);
+      const int count = first_row(b + 1) - first;
+      for (int r = 0; r < count; ++r) {
+        const std::int64_t query = (first + r) / tile_.num_heads;
+        const std::int64_t head = (first + r) % tile_.num_heads;
+        const float* from = tile_.q + query * tile_.row_stride + head * tile_.head_dim;
+        float* to = queries_ + first * sizes_.padded_dim + r;
+        for (std::int64_t d = 0; d < tile_.head_dim; ++d) to[d * count] = from[d] * factor;
+      }
+    }
+  }
+
+  void walk(std::int64_t split, const State& state) {
+    const OpsTable& ops = kOps[in_place_ ? static_cast<int>(tile_.dtype) : 0];
+    const GroupReader reader(tile_, sizes_, in_place_, group_);
+    for (std::int64_t i = 0; i < num_rows_ * sizes_.padded_dim; ++i) state.totals[i] = 0;
+    for (int i = 0; i < num_rows_ * kLanes; ++i) sums_[i] = 0;
+    for (int r = 0; r < num_rows_; ++r) state.maximum(r) = -__builtin_inff();
+
+    // The positions that some row sees.
+    const std::int64_t begin = max_of(row_sees(tile_, 0).low, split * kSplit);
+    const std::int64_t end = min_of(row_sees(tile_, num_rows_ - 1).high, (split + 1) * kSplit);
+    for (std::int64_t start = begin / kGroup * kGroup; start < end; start += kGroup) {
+      const Group group = reader.read(start, begin, end);
+      const bool have_next = in_place_ && start + kGroup < end;
+      const Group next = have_next ? reader.read(start + kGroup, begin, end) : group;
+      for (int b = 0; b < num_blocks_; ++b) {
+        weigh_block(ops, b, start, group, next, have_next && b == 0 ? 1 : 0, state);
+      }
+    }
+    for (int r = 0; r < num_rows_; ++r) state.sum(r) = v_sum_lanes(v_load(sums_ + r * kLanes));
+  }
+
+  void weigh_block(const OpsTable& ops, int block, std::int64_t start, const Group& group, const Group& next,
+                   int ahead, const State& state) {
+    const int first = first_row(block);
+    const int count = first_row(block + 1) - first;
+    Visible visible[kMaxRows];
+    bool any = false;
+    bool even = true;
     for (int r = 0; r < count; ++r) {
-      const int query = static_cast<int>((first + r) / tile.num_heads);
-      const int head = static_cast<int>((first + r) % tile.num_heads);
-      const float* from = tile.q + query * tile.row_stride + head * head_dim;
-      float* to = queries + first * sizes.padded_dim + r;
-      for (std::int64_t d = 0; d < head_dim; ++d) to[d * count] = from[d] * factor;
+      visible[r] = row_sees(tile_, first + r, start, kGroup);
+      any = any || visible[r].low < visible[r].high;
+      even = even && visible[r].low == visible[0].low && visible[r].high == visible[0].high;
     }
-  }
-  for (std::int64_t i = 0; i < num_rows * sizes.padded_dim; ++i) totals[i] = 0;
-  for (int i = 0; i < num_rows * kLanes; ++i) sums[i] = 0;
-  for (int r = 0; r < num_rows; ++r) maximum[r] = -__builtin_inff();
-
-  const std::int64_t unseen = tile.window > 0 ? tile.first_position - tile.window + 1 : 0;
-  const std::int64_t begin = unseen > 0 ? unseen : 0;  // the first position that some row sees
-  const std::int64_t end = tile.first_position + tile.num_queries;
-  for (std::int64_t start = begin / kGroup * kGroup; start < end; start += kGroup) {
-    const Group group = reader.read(start, begin, end);
-    const bool have_next = in_place && start + kGroup < end;
-    const Group next = have_next ? reader.read(start + kGroup, begin, end) : group;
-    for (int b = 0; b < num_blocks; ++b) {
-      const int first = b * num_rows / num_blocks;
-      const int count = (b + 1) * num_rows / num_blocks - first;
-      Visible visible[kMaxRows];
-      bool any = false;
-      bool even = true;
-      for (int r = 0; r < count; ++r) {
-        const std::int64_t position = tile.first_position + (first + r) / tile.num_heads;
-        const std::int64_t hidden = tile.window > 0 ? position - tile.window + 1 - start : 0;
-        visible[r].low = static_cast<int>(hidden < 0 ? 0 : min_of(hidden, kGroup));
-        visible[r].high = static_cast<int>(min_of(position + 1 - start, kGroup));
-        any = any || visible[r].low < visible[r].high;
-        even = even && visible[r].low == visible[0].low && visible[r].high == visible[0].high;
-      }
-      if (!any) continue;
-      const RowBlockOps& block_ops = ops.by_rows[count];
-      const int ahead = have_next && b == 0 ? 1 : 0;
-      block_ops.score[ahead](queries + first * sizes.padded_dim, group, next, head_dim, scores);
-      float alpha[kMaxRows];
-      for (int r = 0; r < count; ++r) {
-        if (visible[r].low >= visible[r].high) continue;
-        alpha[r] = softmax_step(scores + r * kGroup, visible[r].low, visible[r].high, sizes.tanh_scale,
-                                &maximum[first + r], sums + (first + r) * kLanes);
-      }
-      float* block_totals = totals + first * sizes.padded_dim;
-      if (even) {
-        block_ops.weigh[ahead](scores, group, next, visible[0].low, visible[0].high, sizes, alpha,
-                               block_totals);
-      } else {
-        weigh_uneven(ops, count, visible, scores, group, sizes, alpha, part, block_totals);
-      }
+    if (!any) return;
+    const RowBlockOps& block_ops = ops.by_rows[count];
+    block_ops.score[ahead](queries_ + first * sizes_.padded_dim, group, next, sizes_.head_dim, scores_);
+    float alpha[kMaxRows];
+    for (int r = 0; r < count; ++r) {
+      if (visible[r].low >= visible[r].high) continue;
+      alpha[r] = softmax_step(scores_ + r * kGroup, static_cast<int>(visible[r].low),
+                              static_cast<int>(visible[r].high), sizes_.tanh_scale, &state.maximum(first + r),
+                              sums_ + (first + r) * kLanes);
+    }
+    float* totals = state.totals + first * sizes_.padded_dim;
+    if (even) {
+      block_ops.weigh[ahead](scores_, group, next, static_cast<int>(visible[0].low),
+                             static_cast<int>(visible[0].high), sizes_, alpha, totals);
+    } else {
+      weigh_uneven(ops, count, visible, scores_, group, sizes_, alpha, part_, totals);
     }
   }
 
-  for (int r = 0; r < num_rows; ++r) {
-    float* to = tile.out + r / tile.num_heads * tile.row_stride + r % tile.num_heads * head_dim;
-    const Vec inverse = v_splat(1.0f / v_sum_lanes(v_load(sums + r * kLanes)));
-    for (std::int64_t d = 0; d < head_dim; d += kLanes) {
-      const Vec total = v_load(totals + r * sizes.padded_dim + d);
-      v_store_first(to + d, v_mul(total, inverse), min_of(head_dim - d, kLanes));
-    }
-  }
+  const AttentionTile& tile_;
+  const int num_rows_;
+  const int num_blocks_;
+  Scratch scratch_;
+  Sizes sizes_;
+  bool in_place_;
+  float* queries_;  // per row block [head_dim, rows of the block]
+  float* sums_;     // [num_rows, kLanes]
+  float* part_;     // [kMaxRows, padded_dim]
+  float* scores_;   // [rows of the block, kGroup]
+  float* group_;
+  float* states_;
+};
+
+void run_tile(const AttentionTile& tile) {
+  Unit(tile).run();
 }
 
 }  // namespace
