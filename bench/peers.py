@@ -32,10 +32,10 @@ ROOT = HERE.parent
 # limit: an engine whose expected time is longer (seconds, from its prefill_512) is left out.
 ITEMS = {
     "prefill_512": {"text": "prefill of 512 tokens", "input": 512, "output": 0, "batch": 1},
-    "decode_1": {"text": "decode, 1 sequence", "input": 128, "output": 48, "batch": 1},
-    "decode_32": {"text": "decode, 32 sequences", "input": 16, "output": 32, "batch": 32},
-    "prefill_8192": {"text": "prefill of 8,192 tokens", "input": 8192, "output": 0, "batch": 1, "rounds": 1, "limit": 60},
-    "decode_4096": {"text": "decode at 4,096 tokens of context", "input": 4096, "output": 32, "batch": 1, "rounds": 2,
+    "decode_1": {"text": "decode, 1 sequence", "input": 128, "output": 32, "batch": 1},
+    "decode_32": {"text": "decode, 32 sequences", "input": 16, "output": 24, "batch": 32},
+    "prefill_8192": {"text": "prefill of 8,192 tokens", "input": 8192, "output": 0, "batch": 1, "rounds": 1, "limit": 40},
+    "decode_4096": {"text": "decode at 4,096 tokens of context", "input": 4096, "output": 32, "batch": 1, "rounds": 1,
                     "limit": 30},
 }
 OTHER_ITEMS = {"served": "32 clients, 128 tokens in, 64 out, over HTTP", "start": "first and second start to the first token",

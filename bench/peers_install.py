@@ -58,14 +58,14 @@ class Installation:
     def python(self, env):
         return str(self.root / env / "bin" / "python")
 
-    def run(self, env, name, command, **more):
-        log = self.logs / f"install-{env}-{name}.log"
+    def run(self, peer, name, command, **more):
+        log = self.logs / f"install-{peer}-{name}.log"
         with open(log, "w") as out:
             done = subprocess.run([str(part) for part in command], stdout=out, stderr=subprocess.STDOUT,
                                   stdin=subprocess.DEVNULL, **more)
         if done.returncode != 0:
             tail = log.read_text(errors="replace").strip().splitlines()[-1:]
-            raise PeerError(f"{env}: `{name}` failed with {done.returncode}: {' '.join(tail)[:300]} (see {log})")
+            raise PeerError(f"{peer}: `{name}` failed with {done.returncode}: {' '.join(tail)[:300]} (see {log})")
 
     def pip(self, env, name, *what, environment=None):
         self.run(env, name, [self.python(env), "-m", "pip", "--disable-pip-version-check", "install", *what],
@@ -87,7 +87,7 @@ class Installation:
             marker.write_text(recipe)
 
     def tools(self):
-        self.environment("tools", "tools: matplotlib, aiohttp, gguf, safetensors",
+        self.environment("tools", "tools: matplotlib, aiohttp, gguf",
                          lambda: self.pip("tools", "packages", "matplotlib", "aiohttp", "gguf", "numpy"))
 
     def openvino(self):

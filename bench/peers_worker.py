@@ -113,7 +113,9 @@ class Llama:
     def batch_decode(self, prompts, steps):
         length = max(map(len, prompts)) + steps + 1
         self.open(len(prompts), -(-length // 64) * 64)
-        tokens = [self.read_prompt(ids, i) for i, ids in enumerate(prompts)]
+        entries = [(token, p, i, p == len(ids) - 1) for i, ids in enumerate(prompts) for p, token in enumerate(ids)]
+        self.decode_batch(entries)  # all prompts together, at most n_batch tokens
+        tokens = [int(self.row(i).argmax()) for i, entry in enumerate(entries) if entry[3]]
         start = time.perf_counter()
         for step in range(steps):
             self.decode_batch([(tokens[i], len(ids) + step, i, True) for i, ids in enumerate(prompts)])
