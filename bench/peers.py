@@ -87,7 +87,7 @@ class Run:
         """The result of the work, or None when the peer failed, which is reported and does not end the run."""
         try:
             return work(*arguments)
-        except (PeerError, OSError, KeyError, ValueError, StopIteration, subprocess.SubprocessError) as error:
+        except Exception as error:  # whatever one peer does, the others are measured
             self.failed(model, engine, item, error if isinstance(error, PeerError) else f"{type(error).__name__}: {error}")
             return None
 
@@ -219,28 +219,30 @@ class Run:
                         broken.add(engine.key)
                     elif item == "prefill_512":
                         rates[engine.key] = warm
-        for number in range(rounds):
-            if number and self.late():
-                say(f"{item}: {number} of {rounds} rounds, the time is up")
-                break
-            for engine in alive:
-                if engine.key in broken or engine.key in skipped:
-                    continue
-                expected = shape["input"] / rates[engine.key] if engine.key in rates else 0
-                if expected > shape.get("limit", 1e9):
-                    skipped.add(engine.key)
-                    say(f"{model}: {item}: {engine.key} left out, it would take over {expected:.0f} s")
-                    continue
-                with Step(f"{model}: {item}: {engine.key}, round {number + 1} of {rounds}"):
-                    value = self.guarded(model, engine.key, item, engine.measure, shape)
-                if value is None:
-                    broken.add(engine.key)
-                else:
-                    values[engine.key].append(value)
-        for key, found in values.items():
-            self.add(model, key, item, "tok/s", found)
-            if item == "prefill_512" and found:
-                rates[key] = statistics.median(found)
+        try:
+            for number in range(rounds):
+                if number and self.late():
+                    say(f"{item}: {number} of {rounds} rounds, the time is up")
+                    break
+                for engine in alive:
+                    if engine.key in broken or engine.key in skipped:
+                        continue
+                    expected = shape["input"] / rates[engine.key] if engine.key in rates else 0
+                    if expected > shape.get("limit", 1e9):
+                        skipped.add(engine.key)
+                        say(f"{model}: {item}: {engine.key} left out, it would take over {expected:.0f} s")
+                        continue
+                    with Step(f"{model}: {item}: {engine.key}, round {number + 1} of {rounds}"):
+                        value = self.guarded(model, engine.key, item, engine.measure, shape)
+                    if value is None:
+                        broken.add(engine.key)
+                    else:
+                        values[engine.key].append(value)
+        finally:  # an interrupted item keeps its finished rounds
+            for key, found in values.items():
+                self.add(model, key, item, "tok/s", found)
+                if item == "prefill_512" and found:
+                    rates[key] = statistics.median(found)
 
     def servers_of(self, model):
         """key -> function that starts that engine's server."""
@@ -376,7 +378,7 @@ def parse():
     parser.add_argument("--skip-install", action="store_true", help="use only peers that are installed already")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="compilers at once while llama.cpp is built")
     parser.add_argument("--output", default=str(HERE / "results"), help="folder for peers.md, peers.json and peers.png")
-    parser.add_argument("--max-minutes", type=float, default=22, help="after this only first rounds are run")
+    parser.add_argument("--max-minutes", type=float, default=20, help="after this only first rounds are run")
     parser.add_argument("--json", action="store_true", help="print the JSON instead of the table")
     parser.add_argument("--install-only", action="store_true", help="install, write the models' other forms, and stop")
     parser.add_argument("--list", action="store_true", help="print the items and engines")
@@ -425,8 +427,9 @@ def main():
     (output / "peers.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     table = peers_report.markdown(document)
     (output / "peers.md").write_text(table, encoding="utf-8")
-    run.guarded("", "picture", "matplotlib", run.install.run, "tools", "picture", [
-        run.install.python("tools"), HERE / "peers_report.py", output / "peers.json", output / "peers.png"])
+    if peers_report.panels(document):
+        run.guarded("", "picture", "matplotlib", run.install.run, "tools", "picture", [
+            run.install.python("tools"), HERE / "peers_report.py", output / "peers.json", output / "peers.png"])
     print(json.dumps(document) if args.json else table)
     return 1 if run.failures else 0
 
