@@ -121,7 +121,9 @@ def markdown(document):
             rows.append([document["engines"][key], *[cell(document, model, key, item) for item in items],
                          f"{size / 1e9:.2f}" if size else "–", f"{rate:.1f}" if rate else "–",
                          f"{accuracy['mean']:.4f} ({100 * accuracy['agree']:.1f}%)" if accuracy else "not available"])
-        out.append(table(["engine", *[SHORT[item] for item in items], "GB a token", "GB/s, 1 seq.", "logprob diff. (agree)"], rows))
+        if items or any(fact.get("accuracy") for fact in facts.values()):
+            out.append(table(["engine", *[SHORT[item] for item in items], "GB a token", "GB/s, 1 seq.",
+                              "logprob diff. (agree)"], rows))
         for item, heading in (("served", "Served: 32 clients, 128 tokens in, 64 out"), ("start", "Start to the first token, s")):
             parts = [("served_throughput", "output tok/s"), ("served_tpot", "TPOT ms"), ("served_ttft", "TTFT ms")] \
                 if item == "served" else [("start_first", "first"), ("start_second", "second")]
@@ -136,13 +138,13 @@ def markdown(document):
         out.append(table(["what", "Quire's mode", "ratio", "to reach", "reached", "against"],
                          [[each["text"], each["compute"], f"{each['ratio']:.2f}", each["target"],
                            "yes" if each["reached"] else "no", each["against"]] for each in document["ratios"]]))
-    out.append("\n## What each engine is\n")
     seen = {}
     for facts in document["facts"].values():
         for key, fact in facts.items():
             if fact.get("version"):
                 seen.setdefault(key, f"- {document['engines'][key]}: {fact['version']}; {fact.get('precision', '')}")
-    out += seen.values()
+    if seen:
+        out += ["\n## What each engine is\n", *seen.values()]
     if document["failures"]:
         out.append("\n## Not measured\n")
         for each in document["failures"]:
