@@ -229,7 +229,7 @@ double worst_error(const std::vector<float>& got, const std::vector<float>& want
   return worst;
 }
 
-// What 12 and 13 bits of weights and values cost, of the weighted mean of |v|; the largest seen is 6e-4.
+// What 12 and 13 bits of weights and values cost, of the largest weighted mean of |v| of a row.
 constexpr double kRoundedTolerance = 1e-3;
 
 // One batch on one kernel against the reference.
