@@ -214,7 +214,8 @@ class Run:
             for engine in alive:
                 if engine.kind != "quire":
                     with Step(f"{model}: {item}: warming up {engine.key}"):
-                        warm = self.guarded(model, engine.key, item, engine.measure, {**shape, "output": min(4, shape["output"])})
+                        few = {**shape, "output": min(4, shape["output"])}
+                        warm = self.guarded(model, engine.key, item, engine.measure, few)
                     if warm is None:
                         broken.add(engine.key)
                     elif item == "prefill_512":

@@ -154,7 +154,8 @@ def facts(source, lists):
     size = sum(sizes.values()) - (sizes["token_embd.weight"] if "output.weight" in sizes else 0)
     tokens, table = field(reader, "tokenizer.ggml.tokens"), byte_of_character()
     with open(lists, encoding="utf-8") as file:
-        texts = [bytes(table[c] for i in ids for c in tokens[i] if c in table).decode(errors="replace") for ids in json.load(file)]
+        texts = [bytes(table[c] for i in ids for c in tokens[i] if c in table).decode(errors="replace")
+                 for ids in json.load(file)]
     print(json.dumps({"weight_bytes": size, "texts": texts}))
 
 

@@ -252,7 +252,7 @@ class Vllm:
         return batch_of_trace(self.run(prompts, steps + 2)[0])
 
     def logprobs(self, ids, wanted):
-        """Prompt logprobs say what the model gave for each next token and the 20 best; the last position comes from the answer."""
+        """Prompt logprobs tell the 20 best of each next token; those behind the last come with the answer."""
         self.run([ids], 1, prompt_logprobs=20, logprobs=20)
         output = self.last[-1]
         rows = []
