@@ -2,6 +2,7 @@
 // more, and measures how to cut the work. The names of the limits are those of trtllm-build.
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -122,6 +123,7 @@ void print_json(const std::string& path, std::uint64_t bytes, double seconds, co
 
 Status build(const BuildFlags& flags) {
   QUIRE_RETURN_IF_ERROR(set_log_level_by_name(flags.model.log_level));
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is an error to report
   const auto begun = std::chrono::steady_clock::now();
   QUIRE_TRY(const std::string asked, asked_model(flags.model));
   QUIRE_TRY(const std::string model_path, resolve_model(asked));

@@ -1,5 +1,6 @@
 #include "apps/engine_start.h"
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 
@@ -54,6 +55,8 @@ std::string space_problem(const std::string& folder, std::uint64_t bytes) {
 }
 
 EngineStart begin_writing(EngineStart start, const Checkpoint& checkpoint) {
+  // Writing past a limit on file sizes is then an error that is reported, not the end of the server.
+  std::signal(SIGXFSZ, SIG_IGN);
   const std::string folder = fs::path(start.path).parent_path().string();
   std::error_code error;
   fs::create_directories(folder, error);

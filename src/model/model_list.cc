@@ -1,6 +1,10 @@
 #include "model/model_list.h"
 
+#include <optional>
+
 #include <fmt/core.h>
+
+#include "base/heap_reuse.h"
 
 namespace quire {
 namespace {
@@ -30,6 +34,9 @@ Result<std::unique_ptr<Model>> load_model(const Checkpoint& checkpoint, Backend&
   std::string known;
   for (const Architecture& architecture : architecture_list()) {
     if (architecture.name == config->architecture) {
+      // Unpacking allocates a byte for each value of one weight after another.
+      std::optional<HeapReuse> reuse;
+      if (options.engine == nullptr) reuse.emplace();
       auto model = architecture.load(*std::move(config), checkpoint, backend, options);
       if (model.ok()) return model;
       Error error = model.error();

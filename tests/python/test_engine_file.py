@@ -108,6 +108,20 @@ def test_a_cache_that_cannot_be_written(model, tmp_path):
         server.complete("A", max_tokens=1)
 
 
+def test_a_full_disk(model, tmp_path):
+    """A limit on the size of files stands for it: the write fails in the middle."""
+    cache = tmp_path / "cache"
+    command = ["bash", "-c", 'ulimit -f 64; exec "$0" generate "$1" --engine-cache "$2" -p A -n 2 --temperature 0', BINARY,
+               model, cache]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "no engine file: cannot write" in done.stderr and files(cache) == []
+    done = subprocess.run(command[:2] + ['ulimit -f 64; exec "$0" build "$1" -o "$2"', BINARY, model, tmp_path / "e"],
+                          capture_output=True, text=True)
+    assert done.returncode == 1 and "cannot write" in done.stderr, done.stderr
+    assert files(tmp_path / "e") == []
+
+
 def build(*arguments):
     return subprocess.run([BINARY, "build", *map(str, arguments)], capture_output=True, text=True)
 
