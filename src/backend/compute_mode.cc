@@ -32,7 +32,7 @@ ComputeChoice choose_compute_mode(std::string_view backend_name, const std::stri
   if (!choice.ok())
     return {ComputeMode::kF32, "no instruction set could be chosen: " + choice.error().message};
   const std::string_view tier = cpu::isa_name(choice->isa);
-  if (choice->isa == cpu::Isa::kAvx512Bf16)
+  if (choice->isa >= cpu::Isa::kAvx512Bf16)
     return {ComputeMode::kBf16, fmt::format("{} has a bf16 dot product, more accurate than int8", tier)};
   if (weights_quantized && choice->isa != cpu::Isa::kGeneric)
     return {ComputeMode::kInt8,

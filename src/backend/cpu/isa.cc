@@ -9,6 +9,10 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace quire::cpu {
 namespace {
@@ -16,6 +20,7 @@ namespace {
 struct Requirement {
   const char* name;
   bool CpuFeatures::*present;
+  bool CpuFeatures::*after = nullptr;  // without that one this one is not asked for
 };
 constexpr Requirement kAvx2Needs[] = {
     {"AVX registers saved by the operating system", &CpuFeatures::os_saves_avx},
@@ -34,6 +39,13 @@ constexpr Requirement kAvx512Needs[] = {
 constexpr Requirement kAvx512Bf16Needs[] = {
     {"AVX512_BF16", &CpuFeatures::avx512bf16},
 };
+constexpr Requirement kAmxNeeds[] = {
+    {"AMX-TILE", &CpuFeatures::amx_tile},
+    {"AMX-BF16", &CpuFeatures::amx_bf16},
+    {"AMX registers saved by the operating system", &CpuFeatures::os_saves_amx, &CpuFeatures::amx_tile},
+    {"the kernel's permission for AMX registers (arch_prctl ARCH_REQ_XCOMP_PERM)",
+     &CpuFeatures::amx_permitted, &CpuFeatures::os_saves_amx},
+};
 
 struct Tier {
   Isa isa;
@@ -43,6 +55,7 @@ struct Tier {
 };
 // From the best to the plainest; a tier needs what all below it need.
 constexpr Tier kTiers[] = {
+    {Isa::kAmx, "amx", kAmxNeeds, std::size(kAmxNeeds)},
     {Isa::kAvx512Bf16, "avx512bf16", kAvx512Bf16Needs, std::size(kAvx512Bf16Needs)},
     {Isa::kAvx512, "avx512", kAvx512Needs, std::size(kAvx512Needs)},
     {Isa::kAvx2, "avx2", kAvx2Needs, std::size(kAvx2Needs)},
@@ -53,6 +66,36 @@ bool bit(std::uint32_t word, int index) {
   return ((word >> index) & 1u) != 0;
 }
 
+#if defined(__x86_64__)
+CpuProbe::Registers ask_cpuid(std::uint32_t leaf, std::uint32_t subleaf) {
+  CpuProbe::Registers r;
+  if (__get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx) == 0) return {};
+  return r;
+}
+
+std::uint64_t ask_xcr0() {
+  std::uint32_t low = 0, high = 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return std::uint64_t{high} << 32 | low;
+}
+
+// Linux, Documentation/arch/x86/xstate.rst: the tile data (component 18) are given to a process that asks,
+// for all its threads; without it the first tile instruction ends in SIGILL. The answer is checked by asking
+// what is permitted.
+bool ask_for_amx() {
+#if defined(__linux__)
+  constexpr long kGetPermitted = 0x1022;  // ARCH_GET_XCOMP_PERM
+  constexpr long kRequest = 0x1023;       // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;
+  if (syscall(SYS_arch_prctl, kRequest, kTileData) != 0) return false;
+  std::uint64_t permitted = 0;
+  return syscall(SYS_arch_prctl, kGetPermitted, &permitted) == 0 && (permitted >> kTileData & 1) != 0;
+#else
+  return false;
+#endif
+}
+#endif
+
 }  // namespace
 
 std::string_view isa_name(Isa isa) {
@@ -62,41 +105,49 @@ std::string_view isa_name(Isa isa) {
 }
 
 // Bit positions: Intel SDM volume 2A, CPUID, leaves 1, 7.0 and 7.1; XCR0: volume 1, 13.3.
-CpuFeatures detect_cpu_features() {
+CpuFeatures detect_cpu_features(const CpuProbe& probe) {
   CpuFeatures found;
-#if defined(__x86_64__)
-  std::uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return found;
-  const bool os_uses_xsave = bit(ecx, 27);
-  found.fma = bit(ecx, 12);
-  found.f16c = bit(ecx, 29);
-  if (os_uses_xsave) {
-    std::uint32_t low = 0, high = 0;
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    found.os_saves_avx = (low & 0x06u) == 0x06u;
-    found.os_saves_avx512 = (low & 0xe6u) == 0xe6u;
+  const CpuProbe::Registers basic = probe.cpuid(1, 0);
+  found.fma = bit(basic.ecx, 12);
+  found.f16c = bit(basic.ecx, 29);
+  if (bit(basic.ecx, 27)) {
+    const std::uint64_t saved = probe.xcr0();
+    found.os_saves_avx = (saved & 0x06u) == 0x06u;
+    found.os_saves_avx512 = (saved & 0xe6u) == 0xe6u;
+    found.os_saves_amx = (saved & 0x60000u) == 0x60000u;
   }
-  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return found;
-  const std::uint32_t max_subleaf = eax;
-  found.avx2 = bit(ebx, 5);
-  found.avx512f = bit(ebx, 16);
-  found.avx512dq = bit(ebx, 17);
-  found.avx512bw = bit(ebx, 30);
-  found.avx512vl = bit(ebx, 31);
-  found.avx512vnni = bit(ecx, 11);
-  if (max_subleaf >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0)
-    found.avx512bf16 = bit(eax, 5);
-#endif
+  const CpuProbe::Registers more = probe.cpuid(7, 0);
+  found.avx2 = bit(more.ebx, 5);
+  found.avx512f = bit(more.ebx, 16);
+  found.avx512dq = bit(more.ebx, 17);
+  found.avx512bw = bit(more.ebx, 30);
+  found.avx512vl = bit(more.ebx, 31);
+  found.avx512vnni = bit(more.ecx, 11);
+  found.amx_bf16 = bit(more.edx, 22);
+  found.amx_tile = bit(more.edx, 24);
+  if (more.eax >= 1) found.avx512bf16 = bit(probe.cpuid(7, 1).eax, 5);
+  if (found.amx_tile && found.os_saves_amx) found.amx_permitted = probe.request_amx();
   return found;
+}
+
+CpuFeatures detect_cpu_features() {
+#if defined(__x86_64__)
+  static const CpuFeatures found = detect_cpu_features({ask_cpuid, ask_xcr0, ask_for_amx});
+  return found;
+#else
+  return {};
+#endif
 }
 
 std::string isa_refusal(Isa isa, const CpuFeatures& features) {
   std::string missing;
   for (const Tier& tier : kTiers) {
     if (tier.isa > isa) continue;
-    for (std::size_t i = 0; i < tier.num_needs; ++i)
-      if (!(features.*tier.needs[i].present))
-        missing += (missing.empty() ? "" : ", ") + std::string(tier.needs[i].name);
+    for (std::size_t i = 0; i < tier.num_needs; ++i) {
+      const Requirement& need = tier.needs[i];
+      if (need.after != nullptr && !(features.*need.after)) continue;
+      if (!(features.*need.present)) missing += (missing.empty() ? "" : ", ") + std::string(need.name);
+    }
   }
   return missing.empty() ? "" : "this machine lacks " + missing;
 }

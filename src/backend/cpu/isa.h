@@ -1,9 +1,10 @@
 // Purpose: the instruction-set tiers of the `cpu` backend, which of them this machine can run, and the choice
-// of one, with a reason for each that was refused. In: CPUID, XGETBV, a pin (option or QUIRE_ISA). Out:
-// IsaChoice. Thread: any. Out of scope: which kernel a tier has for an operation (the tables beside the
-// kernels).
+// of one, with a reason for each that was refused. In: CPUID, XGETBV, the kernel's permission for AMX tiles,
+// a pin (option or QUIRE_ISA). Out: IsaChoice. Thread: any. Out of scope: which kernel a tier has for an
+// operation (the tables beside the kernels).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,9 +14,10 @@
 namespace quire::cpu {
 
 // In ascending order: a tier can run the kernels of all before it.
-enum class Isa { kGeneric, kAvx2, kAvx512, kAvx512Bf16 };
+enum class Isa { kGeneric, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
-std::string_view isa_name(Isa isa);  // "generic", "avx2", "avx512", "avx512bf16": the names QUIRE_ISA takes
+// "generic", "avx2", "avx512", "avx512bf16", "amx": the names QUIRE_ISA takes
+std::string_view isa_name(Isa isa);
 
 // What matters here of the processor, and whether the operating system saves the registers it needs.
 struct CpuFeatures {
@@ -30,7 +32,27 @@ struct CpuFeatures {
   bool avx512dq = false;
   bool avx512vnni = false;
   bool avx512bf16 = false;
+  bool os_saves_amx = false;  // XCR0: tile configuration, tile data
+  bool amx_tile = false;
+  bool amx_bf16 = false;
+  bool amx_permitted = false;  // the kernel lets this process use the tiles
 };
+
+// What detection asks the machine; replaced in tests.
+struct CpuProbe {
+  struct Registers {
+    std::uint32_t eax = 0;
+    std::uint32_t ebx = 0;
+    std::uint32_t ecx = 0;
+    std::uint32_t edx = 0;
+  };
+  Registers (*cpuid)(std::uint32_t leaf, std::uint32_t subleaf);  // zeros if there is no such leaf
+  std::uint64_t (*xcr0)();                                        // asked only if the system uses XSAVE
+  // Asks for the tile registers, for the whole process; asked only if the processor has them. Whether it may.
+  bool (*request_amx)();
+};
+CpuFeatures detect_cpu_features(const CpuProbe& probe);
+// This machine; asked once.
 CpuFeatures detect_cpu_features();
 
 // Why this tier cannot run with these features, or "" if it can.

@@ -1,5 +1,6 @@
 #include "backend/cpu/isa.h"
 
+#include <cstdint>
 #include <cstdlib>
 
 #include <gmock/gmock.h>
@@ -15,28 +16,106 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 CpuFeatures all_features() {
-  return {true, true, true, true, true, true, true, true, true, true, true};
+  return {true, true, true, true, true, true, true, true, true, true, true, true, true, true, true};
+}
+
+// Sapphire Rapids as CPUID describes it, with what a test changes.
+CpuProbe::Registers g_leaf_1, g_leaf_7, g_leaf_7_1;
+std::uint64_t g_xcr0;
+bool g_grants_amx;
+int g_num_requests;
+CpuProbe sapphire_rapids() {
+  g_leaf_1 = {0x806f8, 0, 1u << 12 | 1u << 27 | 1u << 29, 0};
+  g_leaf_7 = {2, 1u << 5 | 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31, 1u << 11,
+              1u << 22 | 1u << 24 | 1u << 25};
+  g_leaf_7_1 = {1u << 4 | 1u << 5, 0, 0, 0};
+  g_xcr0 = 0x602e7;
+  g_grants_amx = true;
+  g_num_requests = 0;
+  return {[](std::uint32_t leaf, std::uint32_t subleaf) {
+            return leaf == 1                   ? g_leaf_1
+                   : leaf == 7 && subleaf == 0 ? g_leaf_7
+                   : leaf == 7 && subleaf == 1 ? g_leaf_7_1
+                                               : CpuProbe::Registers{};
+          },
+          [] { return g_xcr0; },
+          [] {
+            ++g_num_requests;
+            return g_grants_amx;
+          }};
+}
+
+TEST(Isa, AmxIsTheHighestTier) {
+  const auto choice = choose_isa(detect_cpu_features(sapphire_rapids()), "", "QUIRE_ISA");
+  EXPECT_EQ(choice->isa, Isa::kAmx);
+  EXPECT_EQ(g_num_requests, 1);
+  EXPECT_THAT(choice->report,
+              ElementsAre("instruction set amx: the highest of amx, avx512bf16, avx512, avx2, generic"));
+}
+
+// A processor with AMX, and a kernel, a hypervisor or a sandbox that keeps it away: the next tier, and why.
+TEST(Isa, AmxThatIsRefusedFallsBackWithTheReason) {
+  const auto expect_refused = [](const CpuProbe& probe, const char* reason, int num_requests) {
+    const auto choice = choose_isa(detect_cpu_features(probe), "", "QUIRE_ISA");
+    EXPECT_EQ(choice->isa, Isa::kAvx512Bf16);
+    ASSERT_EQ(choice->report.size(), 2u);
+    EXPECT_THAT(choice->report[1],
+                AllOf(HasSubstr("instruction set amx refused: this machine lacks"), HasSubstr(reason)));
+    EXPECT_EQ(g_num_requests, num_requests);
+    const auto pinned = choose_isa(detect_cpu_features(probe), "amx", "QUIRE_ISA");
+    ASSERT_FALSE(pinned.ok());
+    EXPECT_THAT(pinned.error().message, HasSubstr(reason));
+  };
+  CpuProbe probe = sapphire_rapids();
+  g_grants_amx = false;
+  expect_refused(probe, "permission for AMX registers (arch_prctl ARCH_REQ_XCOMP_PERM)", 1);
+  probe = sapphire_rapids();
+  g_xcr0 = 0x2e7;
+  expect_refused(probe, "AMX registers saved by the operating system", 0);
+  probe = sapphire_rapids();
+  g_leaf_7.edx = 0;  // the hypervisor hides it
+  expect_refused(probe, "AMX-TILE, AMX-BF16", 0);
+  probe = sapphire_rapids();
+  g_leaf_7.edx &= ~(1u << 22);
+  expect_refused(probe, "lacks AMX-BF16", 1);
+}
+
+TEST(Isa, DetectionReadsNoFurtherThanTheProcessorGoes) {
+  CpuProbe probe = sapphire_rapids();
+  g_leaf_7.eax = 0;  // no subleaf 1
+  EXPECT_EQ(choose_isa(detect_cpu_features(probe), "", "QUIRE_ISA")->isa, Isa::kAvx512);
+  probe = sapphire_rapids();
+  g_leaf_1.ecx &= ~(1u << 27);  // no XSAVE: xgetbv would fault
+  probe.xcr0 = []() -> std::uint64_t {
+    ADD_FAILURE() << "asked";
+    return 0;
+  };
+  EXPECT_EQ(choose_isa(detect_cpu_features(probe), "", "QUIRE_ISA")->isa, Isa::kGeneric);
 }
 
 TEST(Isa, TheHighestTierThatRunsIsChosenAndTheOthersHaveReasons) {
-  auto choice = choose_isa(all_features(), "", "QUIRE_ISA");
+  CpuFeatures features = all_features();
+  features.amx_tile = false;
+  auto choice = choose_isa(features, "", "QUIRE_ISA");
   ASSERT_TRUE(choice.ok());
   EXPECT_EQ(choice->isa, Isa::kAvx512Bf16);
   EXPECT_THAT(choice->report,
-              ElementsAre("instruction set avx512bf16: the highest of avx512bf16, avx512, avx2, generic"));
+              ElementsAre("instruction set avx512bf16: the highest of avx512bf16, avx512, avx2, generic",
+                          "instruction set amx refused: this machine lacks AMX-TILE"));
 
-  CpuFeatures features = all_features();
+  features = all_features();
   features.avx512bf16 = false;  // Cascade Lake
   choice = choose_isa(features, "", "QUIRE_ISA");
   EXPECT_EQ(choice->isa, Isa::kAvx512);
   EXPECT_THAT(choice->report,
               ElementsAre("instruction set avx512: the highest of avx512, avx2, generic",
+                          "instruction set amx refused: this machine lacks AVX512_BF16",
                           "instruction set avx512bf16 refused: this machine lacks AVX512_BF16"));
 
   features.avx512vnni = false;  // Skylake-X
   choice = choose_isa(features, "", "QUIRE_ISA");
   EXPECT_EQ(choice->isa, Isa::kAvx2);
-  EXPECT_THAT(choice->report[2], HasSubstr("avx512 refused: this machine lacks AVX512_VNNI"));
+  EXPECT_THAT(choice->report[3], HasSubstr("avx512 refused: this machine lacks AVX512_VNNI"));
 
   EXPECT_EQ(choose_isa(CpuFeatures{}, "", "QUIRE_ISA")->isa, Isa::kGeneric);
 }
@@ -69,7 +148,7 @@ TEST(Isa, EachRequirementCounts) {
 }
 
 TEST(Isa, APinIsObeyedOrRefusedWithWhatCanRun) {
-  for (const Isa isa : {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
+  for (const Isa isa : {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
     const auto choice = choose_isa(all_features(), std::string(isa_name(isa)), "QUIRE_ISA");
     ASSERT_TRUE(choice.ok());
     EXPECT_EQ(choice->isa, isa);
@@ -121,6 +200,9 @@ TEST(ComputeMode, AutoFollowsItsRule) {
     EXPECT_EQ(mode("cpu", "avx512bf16", true, false), ComputeMode::kBf16);
     EXPECT_EQ(mode("cpu", "avx512bf16", false, false), ComputeMode::kBf16);
     EXPECT_EQ(mode("cpu", "avx512bf16", false, true), ComputeMode::kF32);
+  }
+  if (isa_refusal(Isa::kAmx, here).empty()) {
+    EXPECT_EQ(mode("cpu", "amx", true, false), ComputeMode::kBf16);
   }
 }
 

@@ -9,7 +9,7 @@
 
 namespace quire::cpu {
 
-inline constexpr Isa kAllTiers[] = {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16};
+inline constexpr Isa kAllTiers[] = {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx};
 
 inline std::string tier_test_name(const testing::TestParamInfo<Isa>& info) {
   return std::string(isa_name(info.param));

@@ -27,6 +27,7 @@ const ElementwiseKernel& elementwise_kernel(Isa isa) {
       return kElementwiseAvx2;
     case Isa::kAvx512:
     case Isa::kAvx512Bf16:
+    case Isa::kAmx:
       return kElementwiseAvx512;
 #endif
     default:

@@ -2,11 +2,13 @@
 // two tiles of bf16, [32 columns][32]. Written on the vector names of amx_vectors_*.h; a kernel file includes
 // one of those first. Internal linkage only. Out of scope: products (amx_body.h).
 //
-// Bound: the two vector ports. Micro-operations per 32 weights of a column, by LLVM 19's model of Sapphire
-// Rapids (a word permutation is 2, a rounding of two vectors to bf16 is 4):
-//   4 bits: 2 (permutation) + 3/4 (shift), and 3 per group for its half of a rounded pair of tables
-//   5 bits: 2 + 3/4 + 15/16 + 1 (join the fifth bit), and 6 per group
-//   6 bits: about 2 (join, subtract) + 4 (widen, convert) + 2 (scale) + 4 (round); 8 bits: 10
+// Bound: the two ports for vectors of 64 bytes. Cycles per weight of the loops below as compiled, by LLVM
+// 19's llvm-mca for sapphirerapids (which knows one port for multiply-add) and by counting two, as Xeons
+// have:
+//   4 bits, groups of 128, 64, 32: 0.072, 0.088, 0.120 and 0.061, 0.066, 0.090; groups of 16: 0.19 and 0.15
+//   5 bits, groups of 32: 0.21 and 0.17;  6 bits: 0.22 and 0.20;  8 bits: 0.19 and 0.16
+// A word permutation is 2 operations there, rounding two vectors to bf16 is 4: of 4 bits in groups of 32, 88
+// operations per 1024 weights select and 96 make tables.
 #pragma once
 
 #include <cstring>

@@ -25,6 +25,9 @@ constexpr Entry<GroupedF32Table> kGroupedF32[] = {
     {Isa::kAvx2, &kGroupedF32Avx2},
     {Isa::kGeneric, &kGroupedF32Generic},
 };
+constexpr Entry<AmxTable> kAmx[] = {
+    {Isa::kAmx, &kAmxLinear},
+};
 constexpr Entry<GroupedBf16Table> kGroupedBf16[] = {
     {Isa::kAvx512Bf16, &kGroupedBf16Avx512Bf16},
 };
@@ -60,6 +63,9 @@ KernelSet select_kernels(Isa isa) {
   const char* none = "none";
   const char* exact = "the float32 kernel (activations are not rounded)";
   set.grouped_int8 = select(kGroupedInt8, isa, "linear, integer weights x int8", none, set.report);
+  const char* below = "the kernels below";
+  set.amx =
+      select(kAmx, isa, "linear in bf16 mode, integer and bf16 weights rounded to bf16", below, set.report);
   set.grouped_bf16 = select(kGroupedBf16, isa, "linear, integer weights x bf16", exact, set.report);
   set.grouped_f32 = select(kGroupedF32, isa, "linear, integer weights x f32", none, set.report);
   set.dense_bf16 = select(kDenseBf16, isa, "linear, bf16 weights x bf16", exact, set.report);

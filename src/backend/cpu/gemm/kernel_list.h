@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/cpu/gemm/amx.h"
 #include "backend/cpu/gemm/kernel_types.h"
 #include "backend/cpu/isa.h"
 
@@ -18,6 +19,7 @@ struct KernelSet {
   const GroupedBf16Table* grouped_bf16 = nullptr;  // null: bf16 mode uses grouped_f32
   const DenseF32Table* dense_f32 = nullptr;
   const DenseBf16Table* dense_bf16 = nullptr;  // null: bf16 mode uses dense_f32
+  const AmxTable* amx = nullptr;               // null: no weight is packed for it
   std::vector<std::string> report;             // one line per kind of layer
 };
 KernelSet select_kernels(Isa isa);

@@ -7,6 +7,8 @@
 #include <fmt/core.h>
 
 #include "backend/compute_mode.h"
+#include "backend/cpu/gemm/amx_weight.h"
+#include "backend/cpu/gemm/packed_scales.h"
 #include "backend/cpu/gemm/packed_weight.h"
 #include "backend/weight_check.h"
 
@@ -51,62 +53,6 @@ template <typename F>
 void for_ranges(ThreadPool& pool, std::int64_t count, std::int64_t range, const F& f) {
   pool.run(ceil_div(count, range),
            [&](std::int64_t part) { f(part * range, std::min(count, (part + 1) * range)); });
-}
-
-bool all_exact_in_f16(const std::vector<float>& values, ThreadPool& pool) {
-  std::atomic<bool> exact{true};
-  for_ranges(pool, static_cast<std::int64_t>(values.size()), 1 << 16,
-             [&](std::int64_t begin, std::int64_t end) {
-               if (!exact.load(std::memory_order_relaxed)) return;
-               for (std::int64_t i = begin; i < end; ++i) {
-                 const float value = values[static_cast<std::size_t>(i)];
-                 if (f16_to_f32(f32_to_f16(value)) != value) {  // also for a NaN
-                   exact.store(false, std::memory_order_relaxed);
-                   return;
-                 }
-               }
-             });
-  return exact.load();
-}
-
-// Whether scale = super_scale * code (and min likewise) holds for every group, bit for bit.
-bool codes_are_exact(const GroupedRows& rows, ThreadPool& pool) {
-  if (rows.super_size == 0) return false;
-  const std::int64_t groups_per_row = rows.k / rows.group_size;
-  const std::int64_t groups_per_super = rows.super_size / rows.group_size;
-  std::atomic<bool> exact{true};
-  for_ranges(pool, rows.n, 256, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin * groups_per_row; i < end * groups_per_row; ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      const auto super = static_cast<std::size_t>(i / groups_per_super);
-      bool same =
-          f16_to_f32(rows.super_scales[super]) * static_cast<float>(rows.scale_codes[at]) == rows.scales[at];
-      if (!rows.mins.empty())
-        same = same &&
-               f16_to_f32(rows.super_mins[super]) * static_cast<float>(rows.min_codes[at]) == rows.mins[at];
-      if (!same) exact.store(false, std::memory_order_relaxed);
-    }
-  });
-  return exact.load();
-}
-
-template <typename T>
-Buffer buffer_of(std::int64_t count) {
-  return Buffer(static_cast<std::size_t>(count) * sizeof(T));
-}
-
-// [n, per_row] -> [num_tiles, padded_per_row, 16]
-template <typename To, typename From, typename Convert>
-void transpose_tiles(ThreadPool& pool, const std::vector<From>& from, std::int64_t n, std::int64_t per_row,
-                     std::int64_t padded_per_row, Buffer& to, const Convert& convert) {
-  To* out = to.as<To>();
-  for_ranges(pool, n, 4 * kTileCols, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      To* column = out + row / kTileCols * padded_per_row * kTileCols + row % kTileCols;
-      for (std::int64_t i = 0; i < per_row; ++i)
-        column[i * kTileCols] = convert(from[static_cast<std::size_t>(row * per_row + i)]);
-    }
-  });
 }
 
 // A symmetric weight whose q - zero_point does not fit the kernels' signed bytes, as one with minimums.
@@ -169,46 +115,14 @@ Status GroupedWeight::fill(const GroupedRows& rows, ThreadPool& pool) {
   QUIRE_RETURN_IF_ERROR(check_value_bits(
       static_cast<std::uint8_t>(words | (words >> 8) | (words >> 16) | (words >> 24)), rows.bits));
 
-  const std::int64_t groups_per_row = k() / group_size_;
-  const std::int64_t num_scales = num_tiles() * num_groups_ * kTileCols;
-  if (codes_are_exact(rows, pool)) {
-    const auto same = [](auto value) { return value; };
-    const std::int64_t supers_per_row = k() / rows.super_size;
-    scale_kind_ = kScaleCodes;
-    groups_per_super_ = rows.super_size / group_size_;
-    num_supers_ = ceil_div(num_groups_, groups_per_super_);
-    const std::int64_t num_supers = num_tiles() * num_supers_ * kTileCols;
-    scales_ = buffer_of<std::int8_t>(num_scales);
-    super_scales_ = buffer_of<std::uint16_t>(num_supers);
-    transpose_tiles<std::int8_t>(pool, rows.scale_codes, n(), groups_per_row, num_groups_, scales_, same);
-    transpose_tiles<std::uint16_t>(pool, rows.super_scales, n(), supers_per_row, num_supers_, super_scales_,
-                                   same);
-    if (has_mins_) {
-      mins_ = buffer_of<std::uint8_t>(num_scales);
-      super_mins_ = buffer_of<std::uint16_t>(num_supers);
-      transpose_tiles<std::uint8_t>(pool, rows.min_codes, n(), groups_per_row, num_groups_, mins_, same);
-      transpose_tiles<std::uint16_t>(pool, rows.super_mins, n(), supers_per_row, num_supers_, super_mins_,
-                                     same);
-    }
-  } else if (all_exact_in_f16(rows.scales, pool) && all_exact_in_f16(rows.mins, pool)) {
-    const auto to_half = [](float value) { return f32_to_f16(value); };
-    scale_kind_ = kScaleF16;
-    scales_ = buffer_of<std::uint16_t>(num_scales);
-    transpose_tiles<std::uint16_t>(pool, rows.scales, n(), groups_per_row, num_groups_, scales_, to_half);
-    if (has_mins_) {
-      mins_ = buffer_of<std::uint16_t>(num_scales);
-      transpose_tiles<std::uint16_t>(pool, rows.mins, n(), groups_per_row, num_groups_, mins_, to_half);
-    }
-  } else {
-    const auto same = [](float value) { return value; };
-    scale_kind_ = kScaleF32;
-    scales_ = buffer_of<float>(num_scales);
-    transpose_tiles<float>(pool, rows.scales, n(), groups_per_row, num_groups_, scales_, same);
-    if (has_mins_) {
-      mins_ = buffer_of<float>(num_scales);
-      transpose_tiles<float>(pool, rows.mins, n(), groups_per_row, num_groups_, mins_, same);
-    }
-  }
+  PackedScales packed = pack_scales(rows, kTileCols, num_groups_, pool);
+  scale_kind_ = packed.kind;
+  groups_per_super_ = packed.groups_per_super;
+  num_supers_ = packed.num_supers;
+  scales_ = std::move(packed.scales);
+  mins_ = std::move(packed.mins);
+  super_scales_ = std::move(packed.super_scales);
+  super_mins_ = std::move(packed.super_mins);
   return {};
 }
 
@@ -241,25 +155,32 @@ DenseWeight::DenseWeight(const FloatRows& rows, std::string origin, ThreadPool& 
   });
 }
 
-Result<std::unique_ptr<PackedWeight>> pack(const GroupedRows& rows, ThreadPool& pool) {
+namespace {
+
+// rows: minimums, or q - constant_zero fits a signed byte
+Result<std::unique_ptr<PackedWeight>> pack_grouped(const GroupedRows& rows, ThreadPool& pool,
+                                                   Packing packing) {
+  if (packing == Packing::kAmx) return AmxWeight::pack(rows, pool);
+  auto weight = std::make_unique<GroupedWeight>(rows);
+  QUIRE_RETURN_IF_ERROR(weight->fill(rows, pool));
+  return std::unique_ptr<PackedWeight>(std::move(weight));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PackedWeight>> pack(const GroupedRows& rows, ThreadPool& pool, Packing packing) {
   QUIRE_RETURN_IF_ERROR(check_rows(rows));
   if (rows.group_size % kIntegerPiece != 0) return pack_as_f32(rows, pool);
   // The float kernels take q - zero as a signed byte.
   const int largest = (1 << (rows.bits <= 4 ? 4 : rows.bits == 7 ? 8 : rows.bits)) - 1;
   const bool fits = rows.constant_zero <= 128 && largest - rows.constant_zero <= 127;
-  if (!rows.mins.empty() || fits) {
-    auto weight = std::make_unique<GroupedWeight>(rows);
-    QUIRE_RETURN_IF_ERROR(weight->fill(rows, pool));
-    return std::unique_ptr<PackedWeight>(std::move(weight));
-  }
-  const GroupedRows copy = with_minimums(rows);
-  auto weight = std::make_unique<GroupedWeight>(copy);
-  QUIRE_RETURN_IF_ERROR(weight->fill(copy, pool));
-  return std::unique_ptr<PackedWeight>(std::move(weight));
+  if (!rows.mins.empty() || fits) return pack_grouped(rows, pool, packing);
+  return pack_grouped(with_minimums(rows), pool, packing);
 }
 
-Result<std::unique_ptr<PackedWeight>> pack(const FloatRows& rows, ThreadPool& pool) {
+Result<std::unique_ptr<PackedWeight>> pack(const FloatRows& rows, ThreadPool& pool, Packing packing) {
   QUIRE_RETURN_IF_ERROR(check_rows(rows));
+  if (packing == Packing::kAmx && rows.storage == DType::kBf16) return AmxWeight::pack(rows, pool);
   return std::unique_ptr<PackedWeight>(std::make_unique<DenseWeight>(rows, "", pool));
 }
 

@@ -1,6 +1,7 @@
 // Purpose: the weights of the `cpu` backend in the tiles its kernels read (kernel_types.h describes them).
-// In: canonical rows. Out: one packed copy that serves any number of rows, every compute mode and every tier.
-// Thread: packing spreads over a pool; immutable afterwards. Out of scope: arithmetic (the kernels).
+// In: canonical rows. Out: one packed copy that serves any number of rows and, but for AmxWeight
+// (amx_weight.h), every compute mode and every tier. Thread: packing spreads over a pool; immutable
+// afterwards. Out of scope: arithmetic (the kernels).
 #pragma once
 
 #include <cstdint>
@@ -113,10 +114,18 @@ class DenseWeight final : public CpuWeight {
   Buffer data_;  // [num_tiles, ...] as kernel_types.h says
 };
 
+// Which kernels read a weight.
+enum class Packing {
+  kTiles,  // those of every tier and mode, as kernel_types.h says
+  kAmx,    // those of amx.h where they can (bf16 and grouped integers), else as above; for bf16 mode only
+};
+
 // Any GroupedRows can be packed. Group sizes that are not multiples of 16 have no integer kernel: they become
 // float32, and layout_name() says so.
-Result<std::unique_ptr<PackedWeight>> pack(const GroupedRows& rows, ThreadPool& pool);
-Result<std::unique_ptr<PackedWeight>> pack(const FloatRows& rows, ThreadPool& pool);
+Result<std::unique_ptr<PackedWeight>> pack(const GroupedRows& rows, ThreadPool& pool,
+                                           Packing packing = Packing::kTiles);
+Result<std::unique_ptr<PackedWeight>> pack(const FloatRows& rows, ThreadPool& pool,
+                                           Packing packing = Packing::kTiles);
 
 // The weight of an image (PackedWeight::image()), of any class of this backend. A new class: its kKind, its
 // image() and its restore(), and one line in the table of restore.cc.

@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include "backend/cpu/gemm/amx_weight.h"
 #include "backend/cpu/gemm/packed_weight.h"
 
 namespace quire::cpu::gemm {
@@ -36,6 +37,7 @@ struct Kind {
 constexpr Kind kKinds[] = {
     {GroupedWeight::kKind, GroupedWeight::restore},
     {DenseWeight::kKind, DenseWeight::restore},
+    {AmxWeight::kKind, AmxWeight::restore},
 };
 
 }  // namespace
