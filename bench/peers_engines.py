@@ -1,6 +1,6 @@
 """The engines of peers.py as processes: workers of the peers (peers_worker.py), runs of `quire bench`, and HTTP servers.
 
-Every process is its own process group and is stopped (SIGSTOP) while another one is measured, so that no engine pays for the
+Every process, with its children, is stopped (SIGSTOP) while another one is measured, so that no engine pays for the
 idle spinning of another.
 """
 import ctypes
@@ -34,11 +34,26 @@ class Process:
             self.process = subprocess.Popen([str(part) for part in command], env={**os.environ, **environment},
                                             stderr=errors, start_new_session=True, preexec_fn=die_with_parent, **pipes)
 
-    def signal(self, number):
-        try:
-            os.killpg(self.process.pid, number)
-        except ProcessLookupError:
-            pass
+    def family(self):
+        """The process and all below it; vLLM's workers leave the process group."""
+        parents = {}
+        for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # ended meanwhile
+            parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+        found = [self.process.pid]
+        for pid in found:
+            found += parents.get(pid, [])
+        return found
+
+    def signal(self, number, family=None):
+        for pid in family or self.family():
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
 
     def pause(self):
         self.signal(signal.SIGSTOP)
@@ -48,12 +63,13 @@ class Process:
 
     def close(self):
         self.resume()
-        self.signal(signal.SIGTERM)
+        family = self.family()
+        self.process.terminate()
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
             pass
-        self.signal(signal.SIGKILL)  # also what an engine left behind in its group
+        self.signal(signal.SIGKILL, family)  # also what an engine left behind
         self.process.wait()
 
     def died(self):
