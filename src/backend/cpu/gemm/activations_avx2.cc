@@ -82,10 +82,10 @@ void to_int8(const float* x, std::int64_t k, std::int64_t num_blocks, Int8Block*
     _mm256_storeu_si256(static_cast<__m256i*>(static_cast<void*>(block.q)), bytes);
     const int low = sum_bytes(_mm256_castsi256_si128(bytes));
     const int high = sum_bytes(_mm256_extracti128_si256(bytes, 1));
-    block.sum[0] = static_cast<float>(low);
-    block.sum[1] = static_cast<float>(high);
-    block.sum[2] = static_cast<float>(low + high);
-    for (int i = 0; i < 3; ++i) block.neg_sum[i] = -(block.scale * block.sum[i]);
+    block.neg_q_sum[0] = -low;
+    block.neg_q_sum[1] = -high;
+    block.neg_q_sum[2] = -(low + high);
+    for (int i = 0; i < 3; ++i) block.neg_sum[i] = block.scale * static_cast<float>(block.neg_q_sum[i]);
     block.unused = 0.0f;
   }
 }

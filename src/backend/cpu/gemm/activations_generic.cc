@@ -70,10 +70,10 @@ void to_int8(const float* x, std::int64_t k, std::int64_t num_blocks, Int8Block*
       block.q[i] = static_cast<std::int8_t>(q);
       sums[i / 16] += q;
     }
-    block.sum[0] = static_cast<float>(sums[0]);
-    block.sum[1] = static_cast<float>(sums[1]);
-    block.sum[2] = static_cast<float>(sums[0] + sums[1]);
-    for (int i = 0; i < 3; ++i) block.neg_sum[i] = -(block.scale * block.sum[i]);
+    block.neg_q_sum[0] = -sums[0];
+    block.neg_q_sum[1] = -sums[1];
+    block.neg_q_sum[2] = -(sums[0] + sums[1]);
+    for (int i = 0; i < 3; ++i) block.neg_sum[i] = block.scale * static_cast<float>(block.neg_q_sum[i]);
     block.unused = 0.0f;
   }
 }

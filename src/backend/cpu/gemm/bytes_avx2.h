@@ -11,6 +11,7 @@ struct Ints {
   __m256i high;
 };
 constexpr int kRegisterRows = 4;
+constexpr int kRegisterTiles = 1;
 
 inline Ints i_zero() {
   return {_mm256_setzero_si256(), _mm256_setzero_si256()};
@@ -18,6 +19,11 @@ inline Ints i_zero() {
 inline Ints i_load(const void* p) {
   const __m256i* half = static_cast<const __m256i*>(p);
   return {_mm256_loadu_si256(half), _mm256_loadu_si256(half + 1)};
+}
+inline void i_store(void* p, Ints a) {
+  __m256i* half = static_cast<__m256i*>(p);
+  _mm256_storeu_si256(half, a.low);
+  _mm256_storeu_si256(half + 1, a.high);
 }
 inline Ints i_splat(std::uint32_t value) {
   const __m256i x = _mm256_set1_epi32(static_cast<int>(value));
@@ -35,6 +41,9 @@ inline Ints i_or(Ints a, Ints b) {
 }
 inline Ints i_sub_bytes(Ints a, Ints b) {
   return {_mm256_sub_epi8(a.low, b.low), _mm256_sub_epi8(a.high, b.high)};
+}
+inline Ints i_mul(Ints a, Ints b) {
+  return {_mm256_mullo_epi32(a.low, b.low), _mm256_mullo_epi32(a.high, b.high)};
 }
 template <int kBits>
 inline Ints i_left(Ints a) {

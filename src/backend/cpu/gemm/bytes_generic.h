@@ -14,6 +14,7 @@ struct Ints {
   Bits4 part[4];
 };
 constexpr int kRegisterRows = 2;
+constexpr int kRegisterTiles = 1;
 
 inline Ints i_splat(std::uint32_t value) {
   const Bits4 x = {value, value, value, value};
@@ -26,6 +27,9 @@ inline Ints i_load(const void* p) {
   Ints x;
   std::memcpy(&x, p, sizeof(x));
   return x;
+}
+inline void i_store(void* p, Ints a) {
+  std::memcpy(p, &a, sizeof(a));
 }
 inline Ints i_load_splat(const void* p) {
   std::uint32_t value;
@@ -45,6 +49,10 @@ inline Ints i_sub_bytes(Ints a, Ints b) {
   constexpr std::uint32_t kTops = 0x80808080u;
   for (int i = 0; i < 4; ++i)
     a.part[i] = ((a.part[i] | kTops) - (b.part[i] & ~kTops)) ^ ((a.part[i] ^ ~b.part[i]) & kTops);
+  return a;
+}
+inline Ints i_mul(Ints a, Ints b) {
+  for (int i = 0; i < 4; ++i) a.part[i] *= b.part[i];
   return a;
 }
 template <int kBits>

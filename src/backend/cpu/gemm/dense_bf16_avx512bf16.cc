@@ -7,53 +7,81 @@
 namespace quire::cpu::gemm {
 namespace {
 
-template <int kRows>
-void dense_rows(const std::uint8_t* tile, std::int64_t num_blocks, const Bf16Block* x,
-                std::int64_t row_stride, float* out) {
-  Vec evens[kRows];
-  Vec odds[kRows];
+template <int kRows, int kTiles>
+void dense_rows(const std::uint8_t* first, std::int64_t stride_bytes, std::int64_t num_blocks,
+                const Bf16Block* x, std::int64_t row_stride, float* out, std::int64_t out_stride) {
+  Vec evens[kRows][kTiles];
+  Vec odds[kRows][kTiles];
   const Bf16Block* row[kRows];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
     row[r] = x + r * row_stride;
-    evens[r] = v_zero();
-    odds[r] = v_zero();
+#pragma GCC unroll 4
+    for (int t = 0; t < kTiles; ++t) evens[r][t] = odds[r][t] = v_zero();
   }
   for (std::int64_t b = 0; b < num_blocks; ++b) {
 #pragma GCC unroll 8
     for (int i = 0; i < kBlockK / 4; ++i) {
-      const __m512bh even = (__m512bh)i_load(tile);
-      const __m512bh odd = (__m512bh)i_load(tile + 64);
-      tile += 128;
+      __m512bh even[kTiles];
+      __m512bh odd[kTiles];
+#pragma GCC unroll 4
+      for (int t = 0; t < kTiles; ++t) {
+        even[t] = (__m512bh)i_load(first + t * stride_bytes);
+        odd[t] = (__m512bh)i_load(first + t * stride_bytes + 64);
+      }
+      first += 128;
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        evens[r] = _mm512_dpbf16_ps(evens[r], even, (__m512bh)i_load_splat(row[r]->x + 4 * i));
-        odds[r] = _mm512_dpbf16_ps(odds[r], odd, (__m512bh)i_load_splat(row[r]->x + 4 * i + 2));
+        const auto x_even = (__m512bh)i_load_splat(row[r]->x + 4 * i);
+        const auto x_odd = (__m512bh)i_load_splat(row[r]->x + 4 * i + 2);
+#pragma GCC unroll 4
+        for (int t = 0; t < kTiles; ++t) {
+          evens[r][t] = _mm512_dpbf16_ps(evens[r][t], even[t], x_even);
+          odds[r][t] = _mm512_dpbf16_ps(odds[r][t], odd[t], x_odd);
+        }
       }
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) ++row[r];
   }
 #pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) v_store(out + r * kTileCols, v_add(evens[r], odds[r]));
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int t = 0; t < kTiles; ++t)
+      v_store(out + t * out_stride + r * kTileCols, v_add(evens[r][t], odds[r][t]));
 }
 
-void dense_tile(const void* tile, std::int64_t num_blocks, const Bf16Block* x, std::int64_t row_stride,
-                int num_rows, float* out) {
-  const auto* data = static_cast<const std::uint8_t*>(tile);
+template <int kTiles>
+void dense_panel(const std::uint8_t* first, const DenseTiles& tiles, const Bf16Block* x,
+                 std::int64_t row_stride, int num_rows, float* out) {
+  const std::int64_t out_stride = static_cast<std::int64_t>(num_rows) * kTileCols;
   int r = 0;
-  const auto rows = [&](auto rows_kernel, int step) {
+  const auto rows = [&](auto kernel, int step) {
     for (; r + step <= num_rows; r += step)
-      rows_kernel(data, num_blocks, x + r * row_stride, row_stride, out + r * kTileCols);
+      kernel(first, tiles.stride_bytes, tiles.num_blocks, x + r * row_stride, row_stride, out + r * kTileCols,
+             out_stride);
   };
-  rows(dense_rows<8>, 8);
-  rows(dense_rows<4>, 4);
-  rows(dense_rows<2>, 2);
-  rows(dense_rows<1>, 1);
+  rows(dense_rows<kRegisterRows, kTiles>, kRegisterRows);
+  rows(dense_rows<4, kTiles>, 4);
+  rows(dense_rows<2, kTiles>, 2);
+  rows(dense_rows<1, kTiles>, 1);
+}
+
+void dense_tiles(const DenseTiles& tiles, int num_tiles, const Bf16Block* x, std::int64_t row_stride,
+                 int num_rows, float* out) {
+  const auto* first = static_cast<const std::uint8_t*>(tiles.first);
+  int t = 0;
+  if (num_rows > 1 && num_tiles == 2) {
+    dense_panel<2>(first, tiles, x, row_stride, num_rows, out);
+    t = 2;
+  }
+  for (; t < num_tiles; ++t)
+    dense_panel<1>(first + t * tiles.stride_bytes, tiles, x, row_stride, num_rows,
+                   out + static_cast<std::int64_t>(t) * num_rows * kTileCols);
 }
 
 }  // namespace
 
-constinit const DenseBf16Table kDenseBf16Avx512Bf16 = {"avx512bf16", dense_tile};
+constinit const DenseBf16Table kDenseBf16Avx512Bf16 = {"avx512bf16", dense_tiles};
 
 }  // namespace quire::cpu::gemm

@@ -5,6 +5,8 @@
 //   up to 6 bits: the dot products see 128 + q; part = fma(128 + zero, -(sum of x), part)
 //   sum = fma(part, scale, sum); with minimums: sum = fma(min, -(sum of x), sum)
 // (bytes_avx512.h must come before the body that is written on its names.)
+#include <type_traits>
+
 #include "backend/cpu/gemm/bytes_avx512.h"
 #include "backend/cpu/gemm/grouped_body.h"
 
@@ -26,146 +28,128 @@ inline __attribute__((always_inline)) Ints bf16_pair(Ints w) {
   return i_or(i_right<16>(first), second);
 }
 
-// parts[r] has the two chains of row r. Up to 6 bits the lanes of a chain mix both kinds of pairs of two
-// columns (see gather_parts); with 8 bits lanes are columns and a chain is one kind.
-template <int kBits, int kQuad, int kRows>
-inline __attribute__((always_inline)) void add_quad(const std::uint8_t* block, Ints zero,
-                                                    const Bf16Block* const (&row)[kRows],
-                                                    Vec (&parts)[kRows][2]) {
-  const Ints q = quad_bytes<kBits, kQuad>(block);
+struct Pairs {
+  __m512bh first;
+  __m512bh second;
+};
+
+template <typename Quads, int kBits, int kQuad>
+inline __attribute__((always_inline)) Pairs make_pairs(const std::uint8_t* block, Ints zero) {
+  const Ints q = Quads::template load<kQuad>(block);
   if constexpr (kBits == 8) {
     const Ints w = i_sub_bytes(q, zero);
-    const __m512bh first = as_bf16(bf16_pair<0>(w));
-    const __m512bh second = as_bf16(bf16_pair<2>(w));
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const std::uint16_t* x = row[r]->x + 4 * kQuad;
-      parts[r][0] = _mm512_dpbf16_ps(parts[r][0], first, as_bf16(i_load_splat(x)));
-      parts[r][1] = _mm512_dpbf16_ps(parts[r][1], second, as_bf16(i_load_splat(x + 2)));
-    }
+    return {as_bf16(bf16_pair<0>(w)), as_bf16(bf16_pair<2>(w))};
   } else {
     // 0x43qq is the bfloat16 128 + qq for qq below 128: one byte interleave instead of a conversion.
     const Ints top = i_splat(0x43434343u);
-    const __m512bh low = as_bf16(_mm512_unpacklo_epi8(q, top));
-    const __m512bh high = as_bf16(_mm512_unpackhi_epi8(q, top));
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const auto* x = static_cast<const double*>(static_cast<const void*>(row[r]->x + 4 * kQuad));
-      const __m512bh four = (__m512bh)_mm512_broadcastsd_pd(_mm_load_sd(x));
-      parts[r][0] = _mm512_dpbf16_ps(parts[r][0], low, four);
-      parts[r][1] = _mm512_dpbf16_ps(parts[r][1], high, four);
-    }
+    return {as_bf16(_mm512_unpacklo_epi8(q, top)), as_bf16(_mm512_unpackhi_epi8(q, top))};
   }
 }
+
+struct PairQuads {
+  static constexpr bool kFromMemory = false;
+  static constexpr std::int64_t kBytes = 1024;
+};
+template <int kBits>
+struct PairSpread {
+  using Quads = PairQuads;
+  static constexpr bool kUseful = true;
+  template <int kQuad, typename Constants>
+  static inline __attribute__((always_inline)) void store(const Constants& constants,
+                                                          const std::uint8_t* from, std::uint8_t* to) {
+    const Pairs pairs = make_pairs<PackedQuads<kBits>, kBits, kQuad>(from, constants.zero);
+    i_store(to + 128 * kQuad, (__m512i)pairs.first);
+    i_store(to + 128 * kQuad + 64, (__m512i)pairs.second);
+  }
+};
 
 template <int kBits>
-inline __attribute__((always_inline)) Vec gather_parts(const Vec (&parts)[2]) {
-  if constexpr (kBits == 8) {
-    return v_add(parts[0], parts[1]);
-  } else {
-    // Lanes of parts[0], by 128 bits: column 0 first pair, column 0 second pair, column 1 first, column 1
-    // second; parts[1] has columns 2 and 3.
-    return v_add(_mm512_shuffle_ps(parts[0], parts[1], 0x88), _mm512_shuffle_ps(parts[0], parts[1], 0xdd));
-  }
-}
+struct Bf16Product {
+  using Block = Bf16Block;
+  using Spread = PairSpread<kBits>;
+  static constexpr int kRows = 4;           // two chains per row and tile
+  static constexpr int kStretchBlocks = 8;  // two tiles take 16 KiB of pairs
+  struct Constants {
+    Ints zero;   // in every byte (8 bits)
+    Vec offset;  // 128 + zero (up to 6 bits)
+  };
+  // Up to 6 bits the lanes of a chain mix both kinds of pairs of two columns (see finish); with 8 bits lanes
+  // are columns and a chain is one kind.
+  template <int kNumRows, int kTiles>
+  struct Parts {
+    Vec chains[kNumRows][kTiles][2];
+  };
 
-// kWhich: 0, 1 = half of a block, 2 = all of it.
-template <int kBits, int kWhich, int kRows>
-inline __attribute__((always_inline)) void add_segment(const std::uint8_t* block, const float* scales,
-                                                       const float* mins, Ints zero, Vec offset,
-                                                       const Bf16Block* const (&row)[kRows],
-                                                       Vec (&sums)[kRows]) {
-  Vec parts[kRows][2];
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) parts[r][0] = parts[r][1] = v_zero();
-  if constexpr (kWhich != 1) {
-    add_quad<kBits, 0>(block, zero, row, parts);
-    add_quad<kBits, 1>(block, zero, row, parts);
-    add_quad<kBits, 2>(block, zero, row, parts);
-    add_quad<kBits, 3>(block, zero, row, parts);
+  static bool is_shifted(const GroupedTile& tile) { return kBits == 8 && tile.mins != nullptr; }
+  static Constants constants(const GroupedTile& tile) {
+    return {i_splat(static_cast<std::uint32_t>(is_shifted(tile) ? 128 : tile.zero) * 0x01010101u),
+            v_splat(static_cast<float>(128 + tile.zero))};
   }
-  if constexpr (kWhich != 0) {
-    add_quad<kBits, 4>(block, zero, row, parts);
-    add_quad<kBits, 5>(block, zero, row, parts);
-    add_quad<kBits, 6>(block, zero, row, parts);
-    add_quad<kBits, 7>(block, zero, row, parts);
-  }
-  const Vec scale = v_load(scales);
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-    Vec part = gather_parts<kBits>(parts[r]);
-    if constexpr (kBits != 8) part = v_fma(offset, v_load_splat(&row[r]->neg_sum[kWhich]), part);
-    sums[r] = v_fma(part, scale, sums[r]);
-  }
-  if (mins != nullptr) {
-    const Vec min = v_load(mins);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) sums[r] = v_fma(min, v_load_splat(&row[r]->neg_sum[kWhich]), sums[r]);
-  }
-}
+  // As in grouped_f32_body.h.
+  static float min_shift(const GroupedTile& tile) { return is_shifted(tile) ? 128.0f : 0.0f; }
 
-template <int kBits, int kSegments, int kRows>
-void bf16_rows(const GroupedTile& tile, const Stretch& stretch, int byte_zero, std::int64_t first_block,
-               int num_blocks, const Bf16Block* x, std::int64_t row_stride, float* out) {
-  Vec sums[kRows];
-  const Bf16Block* row[kRows];
+  template <int kWhich, bool kMins, int kNumRows, int kTiles>
+  static inline __attribute__((always_inline)) void clear(const Constants&, const Block* const (&)[kNumRows],
+                                                          Parts<kNumRows, kTiles>& parts) {
 #pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-    row[r] = x + r * row_stride + first_block;
-    sums[r] = first_block == 0 ? v_zero() : v_load(out + r * kTileCols);
+    for (int r = 0; r < kNumRows; ++r)
+#pragma GCC unroll 4
+      for (int t = 0; t < kTiles; ++t) parts.chains[r][t][0] = parts.chains[r][t][1] = v_zero();
   }
-  const Ints zero = i_splat(static_cast<std::uint32_t>(byte_zero) * 0x01010101u);
-  const Vec offset = v_splat(static_cast<float>(128 + tile.zero));
-  const std::uint8_t* block = tile.data + first_block * block_bytes(kBits);
-  const float* scales = stretch.scales;
-  const float* mins = tile.mins == nullptr ? nullptr : stretch.mins;
-  for (int b = 0; b < num_blocks; ++b) {
-    if constexpr (kSegments == 1) {
-      add_segment<kBits, 2>(block, scales, mins, zero, offset, row, sums);
-    } else {
-      add_segment<kBits, 0>(block, scales, mins, zero, offset, row, sums);
-      add_segment<kBits, 1>(block, scales + kTileCols, mins == nullptr ? nullptr : mins + kTileCols, zero,
-                            offset, row, sums);
+
+  template <typename Quads, int kQuad, int kNumRows, int kTiles>
+  static inline __attribute__((always_inline)) void add_quad(const Constants& constants,
+                                                             const std::uint8_t* const (&block)[kTiles],
+                                                             const Block* const (&row)[kNumRows],
+                                                             Parts<kNumRows, kTiles>& parts) {
+    Pairs pairs[kTiles];
+#pragma GCC unroll 4
+    for (int t = 0; t < kTiles; ++t) {
+      if constexpr (std::is_same_v<Quads, PairQuads>) {
+        pairs[t] = {as_bf16(i_load(block[t] + 128 * kQuad)), as_bf16(i_load(block[t] + 128 * kQuad + 64))};
+      } else {
+        pairs[t] = make_pairs<Quads, kBits, kQuad>(block[t], constants.zero);
+      }
     }
-    block += block_bytes(kBits);
-    scales += kSegments * kTileCols;
-    if (mins != nullptr) mins += kSegments * kTileCols;
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) ++row[r];
+    for (int r = 0; r < kNumRows; ++r) {
+      const std::uint16_t* x = row[r]->x + 4 * kQuad;
+      __m512bh x_first;
+      __m512bh x_second;
+      if constexpr (kBits == 8) {
+        x_first = as_bf16(i_load_splat(x));
+        x_second = as_bf16(i_load_splat(x + 2));
+      } else {
+        x_first = x_second = (__m512bh)_mm512_broadcastsd_pd(
+            _mm_load_sd(static_cast<const double*>(static_cast<const void*>(x))));
+      }
+#pragma GCC unroll 4
+      for (int t = 0; t < kTiles; ++t) {
+        parts.chains[r][t][0] = _mm512_dpbf16_ps(parts.chains[r][t][0], pairs[t].first, x_first);
+        parts.chains[r][t][1] = _mm512_dpbf16_ps(parts.chains[r][t][1], pairs[t].second, x_second);
+      }
+    }
   }
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) v_store(out + r * kTileCols, sums[r]);
-}
 
-template <int kBits, int kSegments>
-void bf16_tile(const GroupedTile& tile, const Bf16Block* x, std::int64_t row_stride, int num_rows,
-               float* out) {
-  const bool shifted = kBits == 8 && tile.mins != nullptr;  // as in grouped_f32_body.h
-  const int byte_zero = shifted ? 128 : tile.zero;
-  Stretch stretch;
-  for (std::int64_t first = 0; first < tile.num_blocks; first += kStretchBlocks) {
-    const int count =
-        static_cast<int>(tile.num_blocks - first < kStretchBlocks ? tile.num_blocks - first : kStretchBlocks);
-    load_scales(tile, first * kSegments, count * kSegments, shifted ? 128.0f : 0.0f, stretch);
-    int r = 0;
-    const auto rows = [&](auto rows_kernel, int step) {
-      for (; r + step <= num_rows; r += step)
-        rows_kernel(tile, stretch, byte_zero, first, count, x + r * row_stride, row_stride,
-                    out + r * kTileCols);
-    };
-    rows(bf16_rows<kBits, kSegments, 8>, 8);
-    rows(bf16_rows<kBits, kSegments, 4>, 4);
-    rows(bf16_rows<kBits, kSegments, 2>, 2);
-    rows(bf16_rows<kBits, kSegments, 1>, 1);
+  template <int kWhich, int kNumRows, int kTiles>
+  static inline __attribute__((always_inline)) Vec finish(const Constants& constants, const Block& row,
+                                                          const Parts<kNumRows, kTiles>& parts, int r, int t,
+                                                          Vec scale, Vec sum) {
+    const Vec a = parts.chains[r][t][0];
+    const Vec b = parts.chains[r][t][1];
+    if constexpr (kBits == 8) {
+      return v_fma(v_add(a, b), scale, sum);
+    } else {
+      // Lanes of a, by 128 bits: column 0 first pair, column 0 second pair, column 1 first, column 1 second;
+      // b has columns 2 and 3.
+      const Vec part = v_add(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+      return v_fma(v_fma(constants.offset, v_load_splat(&row.neg_sum[kWhich]), part), scale, sum);
+    }
   }
-}
+};
 
 }  // namespace
 
-constinit const GroupedBf16Table kGroupedBf16Avx512Bf16 = {"avx512bf16",
-                                                           {{bf16_tile<4, 1>, bf16_tile<4, 2>},
-                                                            {bf16_tile<5, 1>, bf16_tile<5, 2>},
-                                                            {bf16_tile<6, 1>, bf16_tile<6, 2>},
-                                                            {bf16_tile<8, 1>, bf16_tile<8, 2>}}};
+constinit const GroupedBf16Table kGroupedBf16Avx512Bf16 = {"avx512bf16", QUIRE_GROUPED_KERNELS(Bf16Product)};
 
 }  // namespace quire::cpu::gemm

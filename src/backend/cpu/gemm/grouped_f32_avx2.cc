@@ -5,6 +5,6 @@
 
 namespace quire::cpu::gemm {
 
-constinit const GroupedF32Table kGroupedF32Avx2 = {"avx2", QUIRE_GROUPED_F32_KERNELS};
+constinit const GroupedF32Table kGroupedF32Avx2 = {"avx2", QUIRE_GROUPED_KERNELS(F32Product)};
 
 }  // namespace quire::cpu::gemm

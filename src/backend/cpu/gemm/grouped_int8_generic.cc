@@ -5,6 +5,6 @@
 
 namespace quire::cpu::gemm {
 
-constinit const GroupedInt8Table kGroupedInt8Generic = {"generic", QUIRE_GROUPED_INT8_KERNELS};
+constinit const GroupedInt8Table kGroupedInt8Generic = {"generic", QUIRE_GROUPED_KERNELS(Int8Product)};
 
 }  // namespace quire::cpu::gemm

@@ -24,7 +24,9 @@ namespace quire::cpu::gemm {
 constexpr int kTileCols = 16;
 constexpr int kBlockK = 32;
 // Rows a kernel call may get: their results and inputs should stay in the first cache levels.
-constexpr int kPanelRows = 64;
+constexpr int kPanelRows = 256;
+// Tiles a kernel call may get.
+constexpr int kMaxTiles = 2;
 
 enum ScaleKind : int {
   kScaleF16,    // scale[group] is float16
@@ -49,8 +51,8 @@ struct GroupedTile {
 struct Int8Block {
   std::int8_t q[32];
   float scale;
-  float sum[3];      // of q; exact
-  float neg_sum[3];  // -(scale * sum of q)
+  std::int32_t neg_q_sum[3];  // -(sum of q)
+  float neg_sum[3];           // -(scale * sum of q)
   float unused;
 };
 struct F32Block {
@@ -64,17 +66,23 @@ struct Bf16Block {
   float unused;
 };
 
-// out: [num_rows, 16], 64-byte aligned, overwritten. Row r of x starts at x + r * row_stride (in blocks).
-// num_rows is at most kPanelRows. A row's result does not depend on num_rows or on its place.
-using GroupedInt8Kernel = void (*)(const GroupedTile& tile, const Int8Block* x, std::int64_t row_stride,
-                                   int num_rows, float* out);
-using GroupedF32Kernel = void (*)(const GroupedTile& tile, const F32Block* x, std::int64_t row_stride,
-                                  int num_rows, float* out);
-using GroupedBf16Kernel = void (*)(const GroupedTile& tile, const Bf16Block* x, std::int64_t row_stride,
-                                   int num_rows, float* out);
-using DenseF32Kernel = void (*)(const void* tile, std::int64_t num_blocks, const F32Block* x,
+// Some tiles of one weight, at most kMaxTiles. out: [num_tiles, num_rows, 16] is written, 64-byte aligned,
+// with room for kMaxTiles tiles. Row r of x starts at x + r * row_stride (in blocks). num_rows is at most
+// kPanelRows. A row's result does not depend on num_rows or on its place, nor a tile's on num_tiles.
+using GroupedInt8Kernel = void (*)(const GroupedTile* tiles, int num_tiles, const Int8Block* x,
+                                   std::int64_t row_stride, int num_rows, float* out);
+using GroupedF32Kernel = void (*)(const GroupedTile* tiles, int num_tiles, const F32Block* x,
+                                  std::int64_t row_stride, int num_rows, float* out);
+using GroupedBf16Kernel = void (*)(const GroupedTile* tiles, int num_tiles, const Bf16Block* x,
+                                   std::int64_t row_stride, int num_rows, float* out);
+struct DenseTiles {
+  const void* first;
+  std::int64_t stride_bytes;  // from tile to tile
+  std::int64_t num_blocks;
+};
+using DenseF32Kernel = void (*)(const DenseTiles& tiles, int num_tiles, const F32Block* x,
                                 std::int64_t row_stride, int num_rows, float* out);
-using DenseBf16Kernel = void (*)(const void* tile, std::int64_t num_blocks, const Bf16Block* x,
+using DenseBf16Kernel = void (*)(const DenseTiles& tiles, int num_tiles, const Bf16Block* x,
                                  std::int64_t row_stride, int num_rows, float* out);
 
 // First index: 4, 5, 6, 8 bits; second: segments of 32, of 16.

@@ -30,6 +30,7 @@ Linear::Linear(Isa isa, ComputeMode mode, const CpuTuning& tuning, ThreadPool& p
   QUIRE_CHECK(tuning_.panel_rows > 0 && tuning_.panel_rows <= kPanelRows);
   QUIRE_CHECK_GT(tuning_.parts_per_thread, 0);
   QUIRE_CHECK(tuning_.min_part_bytes > 0 && tuning_.min_part_bytes <= tuning_.max_part_bytes);
+  if (kernels_.amx != nullptr) amx_.emplace(*kernels_.amx, elementwise_, tuning_, pool_);
 }
 
 // Activations are rounded only for a kernel that gains from it: without a native bf16 dot product, and for
@@ -48,6 +49,7 @@ Linear::Form Linear::form_of(const PackedWeight& packed, bool finer) const {
 }
 
 ComputeMode Linear::mode_of(const LinearTarget& target) const {
+  if (AmxLinear::is_packed_for_amx(*target.weight)) return ComputeMode::kBf16;
   const Form form = form_of(*target.weight, target.finer_activations);
   return form == kInt8 ? ComputeMode::kInt8 : form == kBf16 ? ComputeMode::kBf16 : ComputeMode::kF32;
 }
@@ -107,77 +109,98 @@ bool Linear::plan(std::int64_t num_rows, std::span<const LinearTarget> targets) 
     const std::int64_t step =
         alone && num_rows <= tuning_.panel_rows
             ? num_tiles
-            : std::max<std::int64_t>(1, static_cast<std::int64_t>(part_bytes / tile_bytes));
+            : std::max<std::int64_t>(1, static_cast<std::int64_t>(part_bytes / tile_bytes / kMaxTiles)) *
+                  kMaxTiles;
     for (std::int64_t first = 0; first < num_tiles; first += step)
       parts_.push_back({i, first, std::min(step, num_tiles - first)});
   }
   return !alone;
 }
 
-void Linear::run_tile(const CpuWeight& weight, Form form, std::int64_t tile, std::int64_t first_row,
-                      int num_rows, float* out) const {
+void Linear::run_tiles(const CpuWeight& weight, Form form, const Span& span, float* sums) const {
   const std::int64_t num_blocks = weight.num_blocks();
-  const std::int64_t offset = first_row * num_blocks;
+  const std::int64_t offset = span.first_row * num_blocks;
   if (weight.is_quantized()) {
     const auto& grouped = static_cast<const GroupedWeight&>(weight);
     const int bits = grouped.bits_index();
     const int segment = grouped.segment_index();
+    GroupedTile tiles[kMaxTiles];
+    for (int i = 0; i < span.num_tiles; ++i) tiles[i] = grouped.tile(span.first_tile + i);
     if (form == kInt8) {
       kernels_.grouped_int8->kernels[bits][segment](
-          grouped.tile(tile), forms_[kInt8].as<Int8Block>() + offset, num_blocks, num_rows, out);
+          tiles, span.num_tiles, forms_[kInt8].as<Int8Block>() + offset, num_blocks, span.num_rows, sums);
     } else if (form == kBf16) {
       kernels_.grouped_bf16->kernels[bits][segment](
-          grouped.tile(tile), forms_[kBf16].as<Bf16Block>() + offset, num_blocks, num_rows, out);
+          tiles, span.num_tiles, forms_[kBf16].as<Bf16Block>() + offset, num_blocks, span.num_rows, sums);
     } else {
-      kernels_.grouped_f32->kernels[bits][segment](grouped.tile(tile), forms_[kF32].as<F32Block>() + offset,
-                                                   num_blocks, num_rows, out);
+      kernels_.grouped_f32->kernels[bits][segment](
+          tiles, span.num_tiles, forms_[kF32].as<F32Block>() + offset, num_blocks, span.num_rows, sums);
     }
     return;
   }
   const auto& dense = static_cast<const DenseWeight&>(weight);
+  const DenseTiles tiles = {dense.tile(span.first_tile), static_cast<std::int64_t>(dense.tile_bytes()),
+                            num_blocks};
   if (form == kBf16) {
-    kernels_.dense_bf16->kernel(dense.tile(tile), num_blocks, forms_[kBf16].as<Bf16Block>() + offset,
-                                num_blocks, num_rows, out);
+    kernels_.dense_bf16->kernel(tiles, span.num_tiles, forms_[kBf16].as<Bf16Block>() + offset, num_blocks,
+                                span.num_rows, sums);
   } else {
     kernels_.dense_f32->kernels[static_cast<int>(dense.storage())](
-        dense.tile(tile), num_blocks, forms_[kF32].as<F32Block>() + offset, num_blocks, num_rows, out);
+        tiles, span.num_tiles, forms_[kF32].as<F32Block>() + offset, num_blocks, span.num_rows, sums);
+  }
+}
+
+// From sums of some tiles to the target: bias, gate, residual.
+void Linear::finish(const LinearTarget& target, const Span& span, float* sums, float* gates) const {
+  const std::int64_t n = target.weight->n();
+  for (int t = 0; t < span.num_tiles; ++t) {
+    const std::int64_t begin = (span.first_tile + t) * kTileCols;
+    const std::int64_t columns = std::min<std::int64_t>(kTileCols, n - begin);
+    float* tile = sums + t * span.num_rows * kTileCols;
+    add_bias(target.bias, begin, columns, span.num_rows, tile);
+    if (target.gate != nullptr) {
+      float* gate = gates + t * span.num_rows * kTileCols;
+      add_bias(target.gate_bias, begin, columns, span.num_rows, gate);
+      elementwise_.silu_mul(gate, tile, span.num_rows * kTileCols, tile);
+    }
+    for (int r = 0; r < span.num_rows; ++r) {
+      const float* from = tile + r * kTileCols;
+      float* to = target.out + (span.first_row + r) * n + begin;
+      if (target.accumulate) {
+        for (std::int64_t c = 0; c < columns; ++c) to[c] += from[c];
+      } else {
+        std::copy_n(from, columns, to);
+      }
+    }
   }
 }
 
 void Linear::run_part(const Part& part, std::int64_t num_rows, const LinearTarget& target) const {
   const CpuWeight& weight = CpuWeight::cast(*target.weight);
   const Form form = form_of(*target.weight, target.finer_activations);
-  const CpuWeight* gate = target.gate == nullptr ? nullptr : &CpuWeight::cast(*target.gate);
-  const Form gate_form = gate == nullptr ? form : form_of(*target.gate, target.finer_activations);
-  const std::int64_t n = weight.n();
-  alignas(64) float sums[kPanelRows * kTileCols];
-  alignas(64) float gates[kPanelRows * kTileCols];
-  for (std::int64_t first_row = 0; first_row < num_rows; first_row += tuning_.panel_rows) {
-    const auto rows = static_cast<int>(std::min(tuning_.panel_rows, num_rows - first_row));
-    for (std::int64_t tile = part.first_tile; tile < part.first_tile + part.num_tiles; ++tile) {
-      const std::int64_t begin = tile * kTileCols;
-      const std::int64_t columns = std::min<std::int64_t>(kTileCols, n - begin);
-      run_tile(weight, form, tile, first_row, rows, sums);
-      add_bias(target.bias, begin, columns, rows, sums);
-      if (gate != nullptr) {
-        run_tile(*gate, gate_form, tile, first_row, rows, gates);
-        add_bias(target.gate_bias, begin, columns, rows, gates);
-        elementwise_.silu_mul(gates, sums, rows * kTileCols, sums);
-      }
-      for (int r = 0; r < rows; ++r) {
-        const float* from = sums + r * kTileCols;
-        float* to = target.out + (first_row + r) * n + begin;
-        if (target.accumulate) {
-          for (std::int64_t c = 0; c < columns; ++c) to[c] += from[c];
-        } else {
-          std::copy_n(from, columns, to);
-        }
-      }
+  alignas(64) float sums[kMaxTiles * kPanelRows * kTileCols];
+  alignas(64) float gates[kMaxTiles * kPanelRows * kTileCols];
+  const std::int64_t end_tile = part.first_tile + part.num_tiles;
+  for (std::int64_t row = 0; row < num_rows; row += tuning_.panel_rows) {
+    const auto rows = static_cast<int>(std::min(tuning_.panel_rows, num_rows - row));
+    for (std::int64_t tile = part.first_tile; tile < end_tile; tile += kMaxTiles) {
+      const Span span = {row, rows, tile,
+                         static_cast<int>(std::min<std::int64_t>(kMaxTiles, end_tile - tile))};
+      run_tiles(weight, form, span, sums);
+      if (target.gate != nullptr)
+        run_tiles(CpuWeight::cast(*target.gate), form_of(*target.gate, target.finer_activations), span,
+                  gates);
+      finish(target, span, sums, gates);
     }
   }
 }
 
 void Linear::run(const LinearInput& input, std::span<const LinearTarget> targets) {
+  if (!amx_) return run_tiled(input, targets);
+  amx_->run_mixed(input, targets, [&](std::span<const LinearTarget> others) { run_tiled(input, others); });
+}
+
+void Linear::run_tiled(const LinearInput& input, std::span<const LinearTarget> targets) {
   const std::int64_t num_rows = input.num_rows;
   if (num_rows == 0 || targets.empty()) return;
   const std::int64_t k = targets[0].weight->k();

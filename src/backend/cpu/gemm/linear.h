@@ -6,11 +6,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "backend/backend.h"
 #include "backend/cpu/elementwise/elementwise_kernel.h"
+#include "backend/cpu/gemm/amx_linear.h"
 #include "backend/cpu/gemm/kernel_list.h"
 #include "backend/cpu/gemm/packed_weight.h"
 #include "base/buffer.h"
@@ -30,6 +32,8 @@ class Linear {
   void embed(const PackedWeight& table, std::span<const std::int32_t> ids, float* out);
 
  private:
+  // Targets whose weights are not packed for AMX.
+  void run_tiled(const LinearInput& input, std::span<const LinearTarget> targets);
   // The forms in which kernels read activations.
   enum Form : int { kInt8, kF32, kBf16, kNumForms };
   // Some tiles of one target.
@@ -43,9 +47,16 @@ class Linear {
   // Fills parts_; returns whether they are worth more than one thread.
   bool plan(std::int64_t num_rows, std::span<const LinearTarget> targets);
   void run_part(const Part& part, std::int64_t num_rows, const LinearTarget& target) const;
-  // sums: [num_rows, 16], without a bias.
-  void run_tile(const CpuWeight& weight, Form form, std::int64_t tile, std::int64_t first_row, int num_rows,
-                float* sums) const;
+  // Some rows x some tiles, what one kernel call gets.
+  struct Span {
+    std::int64_t first_row;
+    int num_rows;
+    std::int64_t first_tile;
+    int num_tiles;
+  };
+  // sums: [num_tiles, num_rows, 16], without a bias.
+  void run_tiles(const CpuWeight& weight, Form form, const Span& span, float* sums) const;
+  void finish(const LinearTarget& target, const Span& span, float* sums, float* gates) const;
 
   const ComputeMode mode_;
   const CpuTuning tuning_;
@@ -54,6 +65,7 @@ class Linear {
   const ElementwiseKernel& elementwise_;
   Buffer forms_[kNumForms];  // [num_rows, num_blocks] of the form's block
   std::vector<Part> parts_;
+  std::optional<AmxLinear> amx_;  // on the tier that has it
 };
 
 }  // namespace quire::cpu::gemm
