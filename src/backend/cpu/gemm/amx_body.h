@@ -90,7 +90,11 @@ class TiledLayer {
   }
   __attribute__((always_inline)) void unpack_step() {
     if (unpack_pair_ == num_pairs_) return;
-    unpacker_.step(ring_[unpack_slot_]);
+    if constexpr (Unpacker::kDirect) {
+      unpacker_.step(nullptr);
+    } else {
+      unpacker_.step(ring_[unpack_slot_]);
+    }
     unpack_slot_ = unpack_slot_ + 1 == kRing ? 0 : unpack_slot_ + 1;
     if (++unpack_block_ < unpack_end_) return;
     unpack_block_ = unpack_begin_;
