@@ -42,10 +42,10 @@ class CpuBackend final : public Backend {
   OpTimes op_times() const override { return clock_.times(); }
 
   Result<std::unique_ptr<PackedWeight>> pack(const GroupedRows& rows) override {
-    return gemm::pack(rows, pool_);
+    return gemm::pack(rows, pool_, packing());
   }
   Result<std::unique_ptr<PackedWeight>> pack(const FloatRows& rows) override {
-    return gemm::pack(rows, pool_);
+    return gemm::pack(rows, pool_, packing());
   }
   std::string packing_key() const override {
     return fmt::format("cpu, layout {}, {}, {}", gemm::kPackedLayoutVersion, isa_name(isa_),
@@ -106,6 +106,11 @@ class CpuBackend final : public Backend {
   }
 
  private:
+  gemm::Packing packing() const {
+    return linear_.kernels().amx != nullptr && mode_ == ComputeMode::kBf16 ? gemm::Packing::kAmx
+                                                                           : gemm::Packing::kTiles;
+  }
+
   const IsaChoice choice_;
   const Isa isa_;
   const ComputeMode mode_;
