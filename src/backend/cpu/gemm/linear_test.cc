@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "backend/cpu/elementwise/elementwise.h"
 #include "backend/cpu/gemm/packed_weight.h"
 #include "backend/cpu/test_tiers.h"
 #include "backend/ref/ref_linear.h"
@@ -305,6 +306,45 @@ TEST_P(LinearTest, TargetsTogetherAreTheTargetsAlone) {
   }
 }
 
+// The norm before, the gate and the residual after, bit for bit as single operations.
+TEST_P(LinearTest, FusedStepsAreTheStepsAlone) {
+  ThreadPool pool(2);
+  const struct {
+    const char* up;
+    const char* gate;
+  } pairs[] = {{"int4 g32 min f16 n=70 k=512", "int6 g16 zero32 code n=70 k=320"},
+               {"bf16 n=33 k=512", "int8 g32 zero128 f16 n=33 k=320"}};
+  const std::int64_t k = 512;
+  const std::vector<float> norm = make_activations(1, k, 31);
+  for (const ComputeMode mode : kModes) {
+    Linear linear(GetParam(), mode, {}, pool);
+    for (const auto& pair : pairs) {
+      const Layer up = make_layer(pair.up, Fill::kNormal, pool);
+      const Layer gate = make_layer(pair.gate, Fill::kNormal, pool);
+      const std::int64_t n = up.problem.n;
+      const std::vector<float> bias = make_activations(1, n, 32);
+      const std::vector<float> gate_bias = make_activations(1, n, 33);
+      for (const std::int64_t num_rows : {1, 3, 14, 70}) {
+        const std::vector<float> x = make_activations(num_rows, k, 34);
+        std::vector<float> normed(x.size());
+        rms_norm(GetParam(), pool, x.data(), norm.data(), 1e-6f, num_rows, k, normed.data());
+        std::vector<float> want = run_own(linear, up, bias.data(), normed.data(), num_rows);
+        const std::vector<float> gates = run_own(linear, gate, gate_bias.data(), normed.data(), num_rows);
+        silu_mul(GetParam(), pool, gates.data(), want.data(), num_rows * n, want.data());
+        const std::vector<float> residual = make_activations(num_rows, n, 35);
+        for (std::size_t i = 0; i < want.size(); ++i) want[i] += residual[i];
+        std::vector<float> got = residual;
+        LinearTarget target{up.own.get(), bias.data(), got.data()};
+        target.gate = gate.own.get();
+        target.gate_bias = gate_bias.data();
+        target.accumulate = true;
+        linear.run({x.data(), num_rows, norm.data(), 1e-6f}, {&target, 1});
+        ASSERT_EQ(got, want) << pair.up << " " << compute_mode_name(mode) << " rows " << num_rows;
+      }
+    }
+  }
+}
+
 // A NaN or an infinity makes its own row NaN (or infinite), never a plausible number, and no other row.
 TEST_P(LinearTest, NonFiniteActivationsStayInTheirRow) {
   ThreadPool pool(1);
@@ -368,8 +408,8 @@ TEST_P(LinearTest, ActivationsRoundAsTheReferenceDoes) {
         const float value = b * 32 + i < x.size() ? x[b * 32 + i] : 0.0f;
         EXPECT_EQ(halves[b].x[i], f32_to_bf16(value));
       }
-      EXPECT_EQ(ints[b].sum[2], static_cast<float>(sum));
-      EXPECT_EQ(ints[b].sum[0] + ints[b].sum[1], static_cast<float>(sum));
+      EXPECT_EQ(ints[b].neg_q_sum[2], -sum);
+      EXPECT_EQ(ints[b].neg_q_sum[0] + ints[b].neg_q_sum[1], -sum);
     }
   }
 }
