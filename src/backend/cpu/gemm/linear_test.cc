@@ -312,8 +312,8 @@ TEST_P(LinearTest, FusedStepsAreTheStepsAlone) {
   const struct {
     const char* up;
     const char* gate;
-  } pairs[] = {{"int4 g32 min f16 n=70 k=512", "int6 g16 zero32 code n=70 k=320"},
-               {"bf16 n=33 k=512", "int8 g32 zero128 f16 n=33 k=320"}};
+  } pairs[] = {{"int4 g32 min f16 n=70 k=512", "int6 g16 zero32 code n=70 k=512"},
+               {"bf16 n=33 k=512", "int8 g32 zero128 f16 n=33 k=512"}};
   const std::int64_t k = 512;
   const std::vector<float> norm = make_activations(1, k, 31);
   for (const ComputeMode mode : kModes) {
