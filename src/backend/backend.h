@@ -23,8 +23,10 @@ namespace quire {
 
 // How linear layers compute. The weights are the same in all three.
 enum class ComputeMode {
-  kF32,   // float32 activations, float32 accumulation
-  kBf16,  // activations rounded to bfloat16, float32 accumulation
+  kF32,  // float32 activations, float32 accumulation
+  // Activations of 16 bits: bfloat16 for float weights; for quantized ones int16 with a scale per token and
+  // 32 values, with integer dot products inside a group (tier amx: weights and activations in bfloat16).
+  kBf16,
   kInt8,  // activations quantized per token and per 32 values to int8; integer dot products inside a group
 };
 std::string_view compute_mode_name(ComputeMode mode);
@@ -45,9 +47,9 @@ struct LinearTarget {
   const PackedWeight* weight = nullptr;  // [n, k]
   const float* bias = nullptr;           // [n] or null
   float* out = nullptr;                  // [num_rows, n]
-  // Round the activations of this target less than the mode does: bf16 mode keeps float32, int8 mode rounds
-  // to bf16. The output layer asks for it: its rounding goes straight into the logprobs (measured:
-  // docs/flow.md, Numbers).
+  // Round the activations of this target less than the mode does: int8 mode rounds to 16 bits, bf16 mode
+  // keeps float32 for float weights. The output layer asks for it: its rounding goes straight into the
+  // logprobs (measured: docs/flow.md, Numbers).
   bool finer_activations = false;
   const PackedWeight* gate = nullptr;  // [n, k] or null
   const float* gate_bias = nullptr;    // [n] or null

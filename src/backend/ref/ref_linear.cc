@@ -16,12 +16,15 @@
 namespace quire::ref {
 namespace {
 
+// How a layer rounds its activations.
+enum Rounding { kNone, kToBf16, kToInt16, kToInt8, kNumRoundings };
+
 // A weight whose rows can be had as float32, exactly as the checkpoint's format defines them.
 class RefWeight : public PackedWeight {
  public:
   virtual void dequantize_row(std::int64_t row, float* out) const = 0;  // [k]
-  virtual bool has_integer_dot() const = 0;  // int8 mode rounds its activations to int8
-  virtual bool has_bf16_dot() const = 0;     // bf16 mode rounds its activations to bf16
+  // What linear.cc of the cpu backend does where it has every kernel.
+  virtual Rounding rounding(ComputeMode mode, bool finer) const = 0;
 };
 
 class GroupedWeight final : public RefWeight {
@@ -37,8 +40,10 @@ class GroupedWeight final : public RefWeight {
     return fmt::format("ref int{} g{} f32-scale{}", rows_.bits, rows_.group_size,
                        rows_.mins.empty() ? "" : "+min");
   }
-  bool has_integer_dot() const override { return rows_.group_size % kIntegerPiece == 0; }
-  bool has_bf16_dot() const override { return has_integer_dot(); }
+  Rounding rounding(ComputeMode mode, bool finer) const override {
+    if (mode == ComputeMode::kF32 || rows_.group_size % kIntegerPiece != 0) return kNone;
+    return mode == ComputeMode::kInt8 && !finer ? kToInt8 : kToInt16;
+  }
   void dequantize_row(std::int64_t row, float* out) const override {
     const std::int64_t groups_per_row = rows_.k / rows_.group_size;
     for (std::int64_t c = 0; c < rows_.k; ++c) {
@@ -65,8 +70,10 @@ class FloatWeight final : public RefWeight {
   std::size_t num_bytes() const override { return data_.size(); }
   bool is_quantized() const override { return false; }
   std::string layout_name() const override { return fmt::format("ref {}", dtype_name(storage_)); }
-  bool has_integer_dot() const override { return false; }
-  bool has_bf16_dot() const override { return storage_ == DType::kBf16; }
+  Rounding rounding(ComputeMode mode, bool finer) const override {
+    const bool rounds = mode == ComputeMode::kInt8 || (mode == ComputeMode::kBf16 && !finer);
+    return rounds && storage_ == DType::kBf16 ? kToBf16 : kNone;
+  }
   void dequantize_row(std::int64_t row, float* out) const override {
     const std::size_t width = dtype_bytes(storage_);
     const std::byte* source = data_.data() + static_cast<std::size_t>(row * k_) * width;
@@ -105,20 +112,20 @@ double dot(const float* a, const float* b, std::int64_t count) {
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-// The values that the rows of x have in this mode. For int8 that is q * scale: a sum of products of the
+// The values that the rows of x have then. For integers that is q * scale: a sum of products of the
 // dequantized numbers is, in double, the same sum that integer dot products and scales give.
-std::vector<float> activations(ComputeMode mode, const float* x, std::int64_t num_rows, std::int64_t k) {
+std::vector<float> activations(Rounding rounding, const float* x, std::int64_t num_rows, std::int64_t k) {
   std::vector<float> values(x, x + num_rows * k);
-  if (mode == ComputeMode::kF32) return values;
-  if (mode == ComputeMode::kBf16) {
+  if (rounding == kNone) return values;
+  if (rounding == kToBf16) {
     for (float& value : values) value = bf16_to_f32(f32_to_bf16(value));
     return values;
   }
-  std::vector<std::int8_t> q(static_cast<std::size_t>(k));
+  std::vector<std::int16_t> q(static_cast<std::size_t>(k));
   std::vector<float> scales(static_cast<std::size_t>((k + kActivationGroup - 1) / kActivationGroup));
   for (std::int64_t t = 0; t < num_rows; ++t) {
     float* row = values.data() + t * k;
-    quantize_row(row, k, q.data(), scales.data());
+    quantize_row(row, k, rounding == kToInt8 ? kInt8Limit : kInt16Limit, q.data(), scales.data());
     for (std::int64_t c = 0; c < k; ++c)
       row[c] = static_cast<float>(q[static_cast<std::size_t>(c)]) *
                scales[static_cast<std::size_t>(c / kActivationGroup)];
@@ -148,7 +155,7 @@ void embed(const PackedWeight& table, std::span<const std::int32_t> ids, float* 
   }
 }
 
-void quantize_row(const float* x, std::int64_t k, std::int8_t* q, float* scales) {
+void quantize_row(const float* x, std::int64_t k, float limit, std::int16_t* q, float* scales) {
   for (std::int64_t begin = 0; begin < k; begin += kActivationGroup) {
     const std::int64_t end = std::min(begin + kActivationGroup, k);
     float largest = 0;
@@ -157,12 +164,14 @@ void quantize_row(const float* x, std::int64_t k, std::int8_t* q, float* scales)
       if (!(std::fabs(x[c]) <= largest)) largest = std::fabs(x[c]);
       if (std::isnan(largest)) break;
     }
-    const float scale = largest / 127.0f;
+    const float scale = largest / limit;
     scales[begin / kActivationGroup] = scale;
+    const float inverse = limit / largest;
     for (std::int64_t c = begin; c < end; ++c) {
-      const float scaled = scale == 0 || !std::isfinite(scale) ? 0.0f : std::nearbyint(x[c] / scale);
-      // A denormal scale has too few digits for x / scale to stay within 127.
-      q[c] = static_cast<std::int8_t>(std::clamp(scaled, -127.0f, 127.0f));
+      const bool usable = inverse > 0 && std::isfinite(inverse);
+      const float scaled = usable ? std::nearbyint(x[c] * inverse) : 0.0f;
+      // The inverse was rounded, so a product may pass the limit.
+      q[c] = static_cast<std::int16_t>(std::clamp(scaled, -limit, limit));
     }
   }
 }
@@ -203,17 +212,11 @@ void linear(ThreadPool& pool, ComputeMode mode, const LinearInput& input,
     rms_norm(x, input.norm_weight, input.norm_eps, num_rows, k, normed.data());
     x = normed.data();
   }
-  std::vector<float> int8_values;
-  std::vector<float> bf16_values;
-  if (mode == ComputeMode::kInt8) int8_values = activations(ComputeMode::kInt8, x, num_rows, k);
-  if (mode != ComputeMode::kF32) bf16_values = activations(ComputeMode::kBf16, x, num_rows, k);
-  // What linear.cc of the cpu backend does where it has every kernel: float weights have no integer dot
-  // product and take int8 mode the bf16 way; weights stored as f32 or f16 are never multiplied by rounded
-  // activations.
+  std::vector<float> values[kNumRoundings];
   const auto inputs_of = [&](const RefWeight& weight, bool finer) -> const float* {
-    if (mode == ComputeMode::kInt8 && weight.has_integer_dot() && !finer) return int8_values.data();
-    const bool rounds = mode == ComputeMode::kInt8 || (mode == ComputeMode::kBf16 && !finer);
-    return rounds && weight.has_bf16_dot() ? bf16_values.data() : x;
+    const Rounding rounding = weight.rounding(mode, finer);
+    if (values[rounding].empty()) values[rounding] = activations(rounding, x, num_rows, k);
+    return values[rounding].data();
   };
   for (const LinearTarget& target : targets) {
     const RefWeight& weight = as_ref(*target.weight);

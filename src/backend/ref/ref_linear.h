@@ -20,9 +20,13 @@ void embed(const PackedWeight& table, std::span<const std::int32_t> ids, float* 
 void linear(ThreadPool& pool, ComputeMode mode, const LinearInput& input,
             std::span<const LinearTarget> targets);
 
-// One row as int8 with a scale per group of kActivationGroup values: scale = max|x| / 127, q = x / scale
-// rounded to nearest even. A group whose scale is zero (all zero, or too small to divide) becomes zeros; a
-// group with a NaN or an infinity has a scale that is not finite, so that the result is NaN and not a guess.
-void quantize_row(const float* x, std::int64_t k, std::int8_t* q, float* scales);  // scales: [ceil(k / 32)]
+// One row as integers with a scale per group of kActivationGroup values: scale = max|x| / limit, q = x times
+// (limit / max|x|), rounded to nearest even. A group that is all zero, or too small for that factor, becomes
+// zeros; a group with a NaN or an infinity has a scale that is not finite, so that the result is NaN and not a
+// guess.
+constexpr float kInt8Limit = 127.0f;
+constexpr float kInt16Limit = 32512.0f;  // two signed bytes: 127 * 256
+void quantize_row(const float* x, std::int64_t k, float limit, std::int16_t* q,
+                  float* scales);  // scales: [ceil(k / 32)]
 
 }  // namespace quire::ref

@@ -106,9 +106,9 @@ TEST(RefLinear, RowsRoundToInt8ByGroups) {
   x[2] = 3.0f;
   x[64] = -1.27f;
   x[69] = 0.01f;
-  std::int8_t q[70];
+  std::int16_t q[70];
   float scales[3];
-  quantize_row(x.data(), 70, q, scales);
+  quantize_row(x.data(), 70, kInt8Limit, q, scales);
   EXPECT_EQ(scales[0], 2.0f);
   EXPECT_EQ(q[0], 127);
   EXPECT_EQ(q[1], 0);  // -0.5
@@ -119,7 +119,7 @@ TEST(RefLinear, RowsRoundToInt8ByGroups) {
   EXPECT_EQ(q[69], 1);
 
   x[33] = std::numeric_limits<float>::quiet_NaN();
-  quantize_row(x.data(), 70, q, scales);
+  quantize_row(x.data(), 70, kInt8Limit, q, scales);
   EXPECT_EQ(scales[0], 2.0f);
   EXPECT_TRUE(std::isnan(scales[1]));
   EXPECT_EQ(q[64], -127);

@@ -1,5 +1,7 @@
 // Purpose: rows of float32 activations -> what the linear kernels read, AVX2 (the AVX-512 tiers use it too:
 // the work is small beside the kernels'). The same bits as activations_generic.cc.
+#include <limits>
+
 #include <immintrin.h>
 
 #include "backend/cpu/gemm/kernel_types.h"
@@ -45,48 +47,83 @@ inline void store_neg_sums(const __m256 (&values)[4], float* out) {
   out[2] = out[0] + out[1];
 }
 
-inline int sum_bytes(__m128i bytes) {  // signed
-  const __m256i words = _mm256_cvtepi8_epi16(bytes);
-  const __m256i pairs = _mm256_madd_epi16(words, _mm256_set1_epi16(1));
-  __m128i four = _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+// The block as integers: values / scale rounded to even, scale = largest magnitude / limit, which is
+// returned.
+inline float quantize(const __m256 (&values)[4], float limit, __m256i (&q)[4]) {
+  const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+  // Compared as integers, so that a NaN is the largest.
+  __m256i largest8 = _mm256_and_si256(_mm256_castps_si256(values[0]), magnitude);
+  for (int i = 1; i < 4; ++i)
+    largest8 = _mm256_max_epi32(largest8, _mm256_and_si256(_mm256_castps_si256(values[i]), magnitude));
+  __m128i largest = _mm_max_epi32(_mm256_castsi256_si128(largest8), _mm256_extracti128_si256(largest8, 1));
+  largest = _mm_max_epi32(largest, _mm_shuffle_epi32(largest, 0x4e));
+  largest = _mm_max_epi32(largest, _mm_shuffle_epi32(largest, 0xb1));
+  const float scale = _mm_cvtss_f32(_mm_castsi128_ps(largest)) / limit;
+  const float inverse = limit / _mm_cvtss_f32(_mm_castsi128_ps(largest));
+  const bool usable = inverse > 0.0f && inverse <= std::numeric_limits<float>::max();
+  for (int i = 0; i < 4; ++i) {
+    const __m256 scaled = _mm256_mul_ps(values[i], _mm256_set1_ps(inverse));
+    const __m256 clamped =
+        _mm256_max_ps(_mm256_min_ps(scaled, _mm256_set1_ps(limit)), _mm256_set1_ps(-limit));
+    q[i] = usable ? _mm256_cvtps_epi32(clamped) : _mm256_setzero_si256();
+  }
+  return scale;
+}
+
+// packs works within 128-bit lanes; the permutation puts the four-byte runs back in order.
+inline void store_bytes(__m256i words_low, __m256i words_high, std::int8_t* out) {
+  const __m256i packed = _mm256_packs_epi16(words_low, words_high);
+  _mm256_storeu_si256(static_cast<__m256i*>(static_cast<void*>(out)),
+                      _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
+}
+
+inline int sum_of(__m256i a, __m256i b) {
+  const __m256i eight = _mm256_add_epi32(a, b);
+  __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
   four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
   four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1));
   return _mm_cvtsi128_si32(four);
 }
 
+template <typename Block>
+inline void store_scale_and_sums(float scale, const __m256i (&q)[4], Block& block) {
+  const int low = sum_of(q[0], q[1]);
+  const int high = sum_of(q[2], q[3]);
+  block.scale = scale;
+  block.neg_q_sum[0] = -low;
+  block.neg_q_sum[1] = -high;
+  block.neg_q_sum[2] = -(low + high);
+  for (int i = 0; i < 3; ++i) block.neg_sum[i] = scale * static_cast<float>(block.neg_q_sum[i]);
+  block.unused = 0.0f;
+}
+
 void to_int8(const float* x, std::int64_t k, std::int64_t num_blocks, Int8Block* out) {
-  const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
   for (std::int64_t b = 0; b < num_blocks; ++b) {
     __m256 values[4];
-    load_block(x, k, b, values);
-    // Compared as integers, so that a NaN is the largest.
-    __m256i largest8 = _mm256_and_si256(_mm256_castps_si256(values[0]), magnitude);
-    for (int i = 1; i < 4; ++i)
-      largest8 = _mm256_max_epi32(largest8, _mm256_and_si256(_mm256_castps_si256(values[i]), magnitude));
-    __m128i largest = _mm_max_epi32(_mm256_castsi256_si128(largest8), _mm256_extracti128_si256(largest8, 1));
-    largest = _mm_max_epi32(largest, _mm_shuffle_epi32(largest, 0x4e));
-    largest = _mm_max_epi32(largest, _mm_shuffle_epi32(largest, 0xb1));
-    Int8Block& block = out[b];
-    block.scale = _mm_cvtss_f32(_mm_castsi128_ps(largest)) / 127.0f;
-    const bool usable = block.scale != 0.0f && _mm_cvtsi128_si32(largest) < 0x7f800000;
     __m256i q[4];
-    for (int i = 0; i < 4; ++i) {
-      const __m256 scaled = _mm256_div_ps(values[i], _mm256_set1_ps(block.scale));
-      const __m256 clamped =
-          _mm256_max_ps(_mm256_min_ps(scaled, _mm256_set1_ps(127.0f)), _mm256_set1_ps(-127.0f));
-      q[i] = usable ? _mm256_cvtps_epi32(clamped) : _mm256_setzero_si256();
+    load_block(x, k, b, values);
+    const float scale = quantize(values, kInt8Limit, q);
+    store_bytes(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]), out[b].q);
+    store_scale_and_sums(scale, q, out[b]);
+  }
+}
+
+void to_int16(const float* x, std::int64_t k, std::int64_t num_blocks, Int16Block* out) {
+  for (std::int64_t b = 0; b < num_blocks; ++b) {
+    __m256 values[4];
+    __m256i q[4];
+    load_block(x, k, b, values);
+    const float scale = quantize(values, kInt16Limit, q);
+    const __m256i words[2] = {_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3])};
+    __m256i high[2];
+    __m256i low[2];
+    for (int i = 0; i < 2; ++i) {
+      high[i] = _mm256_srai_epi16(_mm256_add_epi16(words[i], _mm256_set1_epi16(128)), 8);
+      low[i] = _mm256_sub_epi16(words[i], _mm256_slli_epi16(high[i], 8));
     }
-    // packs works within 128-bit lanes; the permutation puts the four-byte runs back in order.
-    const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
-    const __m256i bytes = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-    _mm256_storeu_si256(static_cast<__m256i*>(static_cast<void*>(block.q)), bytes);
-    const int low = sum_bytes(_mm256_castsi256_si128(bytes));
-    const int high = sum_bytes(_mm256_extracti128_si256(bytes, 1));
-    block.neg_q_sum[0] = -low;
-    block.neg_q_sum[1] = -high;
-    block.neg_q_sum[2] = -(low + high);
-    for (int i = 0; i < 3; ++i) block.neg_sum[i] = block.scale * static_cast<float>(block.neg_q_sum[i]);
-    block.unused = 0.0f;
+    store_bytes(high[0], high[1], out[b].high);
+    store_bytes(low[0], low[1], out[b].low);
+    store_scale_and_sums(scale, q, out[b]);
   }
 }
 
@@ -118,6 +155,6 @@ void to_bf16(const float* x, std::int64_t k, std::int64_t num_blocks, Bf16Block*
 
 }  // namespace
 
-constinit const ActivationTable kActivationsAvx2 = {"avx2", to_int8, to_f32, to_bf16};
+constinit const ActivationTable kActivationsAvx2 = {"avx2", to_int8, to_int16, to_f32, to_bf16};
 
 }  // namespace quire::cpu::gemm

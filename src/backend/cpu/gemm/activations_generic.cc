@@ -1,6 +1,7 @@
 // Purpose: rows of float32 activations -> what the linear kernels read, plain C++. The values are those of
 // ref::quantize_row and f32_to_bf16 bit for bit, in every tier.
 #include <cstring>
+#include <limits>
 
 #include "backend/cpu/gemm/kernel_types.h"
 
@@ -48,33 +49,69 @@ void store_neg_sums(const float* values, float* neg_sum) {
   neg_sum[2] = neg_sum[0] + neg_sum[1];
 }
 
+// The largest magnitude, as bits: compared as integers, so that a NaN is the largest.
+std::uint32_t largest_of(const float* values) {
+  std::uint32_t largest = 0;
+  for (int i = 0; i < kBlockK; ++i) {
+    const std::uint32_t magnitude = bits_of(values[i]) & 0x7fffffffu;
+    if (magnitude > largest) largest = magnitude;
+  }
+  return largest;
+}
+
+// values * limit / largest, rounded; sums of the halves.
+void quantize(const float* values, std::uint32_t largest, float limit, int* q, int* sums) {
+  const float inverse = limit / from_bits(largest);
+  const bool usable = inverse > 0.0f && inverse <= std::numeric_limits<float>::max();
+  sums[0] = sums[1] = 0;
+  for (int i = 0; i < kBlockK; ++i) {
+    float scaled = usable ? values[i] * inverse : 0.0f;
+    // The inverse was rounded, so a product may pass the limit.
+    scaled = scaled > limit ? limit : scaled < -limit ? -limit : scaled;
+    q[i] = static_cast<int>(round_even(scaled));
+    sums[i / 16] += q[i];
+  }
+}
+
+template <typename Block>
+void store_scale_and_sums(float scale, const int* sums, Block& block) {
+  block.scale = scale;
+  block.neg_q_sum[0] = -sums[0];
+  block.neg_q_sum[1] = -sums[1];
+  block.neg_q_sum[2] = -(sums[0] + sums[1]);
+  for (int i = 0; i < 3; ++i) block.neg_sum[i] = scale * static_cast<float>(block.neg_q_sum[i]);
+  block.unused = 0.0f;
+}
+
 void to_int8(const float* x, std::int64_t k, std::int64_t num_blocks, Int8Block* out) {
   for (std::int64_t b = 0; b < num_blocks; ++b) {
     float values[kBlockK];
     load_block(x, k, b, values);
-    // Compared as integers, so that a NaN is the largest.
-    std::uint32_t largest = 0;
+    const std::uint32_t largest = largest_of(values);
+    const float scale = from_bits(largest) / kInt8Limit;
+    int q[kBlockK];
+    int sums[2];
+    quantize(values, largest, kInt8Limit, q, sums);
+    for (int i = 0; i < kBlockK; ++i) out[b].q[i] = static_cast<std::int8_t>(q[i]);
+    store_scale_and_sums(scale, sums, out[b]);
+  }
+}
+
+void to_int16(const float* x, std::int64_t k, std::int64_t num_blocks, Int16Block* out) {
+  for (std::int64_t b = 0; b < num_blocks; ++b) {
+    float values[kBlockK];
+    load_block(x, k, b, values);
+    const std::uint32_t largest = largest_of(values);
+    const float scale = from_bits(largest) / kInt16Limit;
+    int q[kBlockK];
+    int sums[2];
+    quantize(values, largest, kInt16Limit, q, sums);
     for (int i = 0; i < kBlockK; ++i) {
-      const std::uint32_t magnitude = bits_of(values[i]) & 0x7fffffffu;
-      if (magnitude > largest) largest = magnitude;
+      const int high = (q[i] + 128) >> 8;
+      out[b].high[i] = static_cast<std::int8_t>(high);
+      out[b].low[i] = static_cast<std::int8_t>(q[i] - 256 * high);
     }
-    Int8Block& block = out[b];
-    block.scale = from_bits(largest) / 127.0f;
-    const bool usable = block.scale != 0.0f && largest < 0x7f800000u;
-    int sums[2] = {0, 0};
-    for (int i = 0; i < kBlockK; ++i) {
-      float scaled = usable ? values[i] / block.scale : 0.0f;
-      // A denormal scale has too few digits for x / scale to stay within 127.
-      scaled = scaled > 127.0f ? 127.0f : scaled < -127.0f ? -127.0f : scaled;
-      const int q = static_cast<int>(round_even(scaled));
-      block.q[i] = static_cast<std::int8_t>(q);
-      sums[i / 16] += q;
-    }
-    block.neg_q_sum[0] = -sums[0];
-    block.neg_q_sum[1] = -sums[1];
-    block.neg_q_sum[2] = -(sums[0] + sums[1]);
-    for (int i = 0; i < 3; ++i) block.neg_sum[i] = block.scale * static_cast<float>(block.neg_q_sum[i]);
-    block.unused = 0.0f;
+    store_scale_and_sums(scale, sums, out[b]);
   }
 }
 
@@ -102,6 +139,6 @@ void to_bf16(const float* x, std::int64_t k, std::int64_t num_blocks, Bf16Block*
 
 }  // namespace
 
-constinit const ActivationTable kActivationsGeneric = {"generic", to_int8, to_f32, to_bf16};
+constinit const ActivationTable kActivationsGeneric = {"generic", to_int8, to_int16, to_f32, to_bf16};
 
 }  // namespace quire::cpu::gemm

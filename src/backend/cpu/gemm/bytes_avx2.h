@@ -42,6 +42,9 @@ inline Ints i_or(Ints a, Ints b) {
 inline Ints i_sub_bytes(Ints a, Ints b) {
   return {_mm256_sub_epi8(a.low, b.low), _mm256_sub_epi8(a.high, b.high)};
 }
+inline Ints i_add(Ints a, Ints b) {
+  return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
+}
 inline Ints i_mul(Ints a, Ints b) {
   return {_mm256_mullo_epi32(a.low, b.low), _mm256_mullo_epi32(a.high, b.high)};
 }
@@ -77,8 +80,8 @@ inline Vec v_load_u8(const void* p) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(x)),
           _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(x, 8)))};
 }
-// maddubs adds two products in a saturating int16. Up to 7 weight bits cannot reach its limit (2 * 127 * 127
-// = 32258 < 32767); 8 bits go as two nibbles, the upper one weighted by 16 where pairs are summed to int32.
+// maddubs adds two products in a saturating int16. Up to 7 weight bits cannot reach its limit (2 * 127 * 128
+// = 32512 < 32767); 8 bits go as two nibbles, the upper one weighted by 16 where pairs are summed to int32.
 template <int kWeightBits>
 inline __m256i dot_half(__m256i sum, __m256i w, __m256i x) {
   const __m256i ones = _mm256_set1_epi16(1);

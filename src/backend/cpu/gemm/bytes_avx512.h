@@ -41,6 +41,9 @@ inline Ints i_sub_bytes(Ints a, Ints b) {
   return _mm512_sub_epi8(a, b);
 }
 // 32-bit lanes, from here on.
+inline Ints i_add(Ints a, Ints b) {
+  return _mm512_add_epi32(a, b);
+}
 inline Ints i_mul(Ints a, Ints b) {
   return _mm512_mullo_epi32(a, b);
 }
@@ -71,7 +74,7 @@ inline Vec v_load_i8(const void* p) {
 inline Vec v_load_u8(const void* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))));
 }
-// sum + the dot products of four bytes per lane, w unsigned below 2^kWeightBits, x in -127..127. Exact.
+// sum + the dot products of four bytes per lane, w unsigned below 2^kWeightBits, x signed. Exact.
 template <int kWeightBits>
 inline Ints i_dot(Ints sum, Ints w, Ints x) {
   return _mm512_dpbusd_epi32(sum, w, x);

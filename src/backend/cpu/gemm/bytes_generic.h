@@ -51,6 +51,10 @@ inline Ints i_sub_bytes(Ints a, Ints b) {
     a.part[i] = ((a.part[i] | kTops) - (b.part[i] & ~kTops)) ^ ((a.part[i] ^ ~b.part[i]) & kTops);
   return a;
 }
+inline Ints i_add(Ints a, Ints b) {
+  for (int i = 0; i < 4; ++i) a.part[i] += b.part[i];
+  return a;
+}
 inline Ints i_mul(Ints a, Ints b) {
   for (int i = 0; i < 4; ++i) a.part[i] *= b.part[i];
   return a;
@@ -93,7 +97,7 @@ inline Vec v_load_u8(const void* p) {
   for (int i = 0; i < 16; ++i) wide[i] = static_cast<float>(static_cast<const std::uint8_t*>(p)[i]);
   return v_load(wide);
 }
-// sum + the dot products of four bytes per lane, w unsigned below 2^kWeightBits, x in -127..127. Exact.
+// sum + the dot products of four bytes per lane, w unsigned below 2^kWeightBits, x signed. Exact.
 template <int kWeightBits>
 inline Ints i_dot(Ints sum, Ints w, Ints x) {
   for (int i = 0; i < 4; ++i) {

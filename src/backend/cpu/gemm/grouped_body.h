@@ -184,12 +184,14 @@ inline __attribute__((always_inline)) void add_segment(const typename Product::C
   }
 }
 
+// (Not inlined: beside another loop the compiler keeps fewer of the sums in registers.)
 // kRows rows over one stretch of kTiles tiles; out: [kTiles] of [rows, 16], with out_stride floats between
 // tiles.
 template <typename Product, typename Quads, int kSegments, bool kMins, int kRows, int kTiles>
-void stretch_rows(const typename Product::Constants& constants, const std::uint8_t* const* data,
-                  const Stretch* stretches, bool is_first, int num_blocks, const typename Product::Block* x,
-                  std::int64_t row_stride, float* out, std::int64_t out_stride) {
+__attribute__((noinline)) void stretch_rows(const typename Product::Constants& constants,
+                                            const std::uint8_t* const* data, const Stretch* stretches,
+                                            bool is_first, int num_blocks, const typename Product::Block* x,
+                                            std::int64_t row_stride, float* out, std::int64_t out_stride) {
   Vec sums[kRows][kTiles];
   const typename Product::Block* row[kRows];
   const std::uint8_t* block[kTiles];
@@ -242,6 +244,30 @@ void stretch_rows(const typename Product::Constants& constants, const std::uint8
     for (int t = 0; t < kTiles; ++t) v_store(out + t * out_stride + r * kTileCols, sums[r][t]);
 }
 
+inline void prefetch_lines(const void* from, std::int64_t num_bytes) {
+  const auto* byte = static_cast<const char*>(from);
+  for (std::int64_t at = 0; at < num_bytes; at += 64) __builtin_prefetch(byte + at);
+}
+
+// Asks for what the walk reads after this stretch: scales, which come in runs too short for the hardware to
+// foresee, and before many rows the integers too. After the last stretch of a tile, the tile kTiles further
+// on is next (or another part's, or nothing: a prefetch of any address is harmless).
+template <int kBits, int kSegments, bool kMany, int kTiles>
+inline void prefetch_next(const GroupedTile& tile, std::int64_t first, int count) {
+  const std::int64_t end = first + count;
+  const std::int64_t groups_per_tile = tile.num_blocks * kSegments / tile.segments_per_group;
+  const std::int64_t ahead = end < tile.num_blocks ? end : kTiles * tile.num_blocks;
+  const std::int64_t group =
+      end < tile.num_blocks ? end * kSegments / tile.segments_per_group : kTiles * groups_per_tile;
+  const std::int64_t width = kTileCols * (tile.scale_kind == kScaleCodes ? 1
+                                          : tile.scale_kind == kScaleF16 ? 2
+                                                                         : 4);
+  const std::int64_t scale_bytes = width * (count * kSegments / tile.segments_per_group);
+  prefetch_lines(static_cast<const char*>(tile.scales) + group * width, scale_bytes);
+  if (tile.mins != nullptr) prefetch_lines(static_cast<const char*>(tile.mins) + group * width, scale_bytes);
+  if constexpr (kMany) prefetch_lines(tile.data + ahead * block_bytes(kBits), count * block_bytes(kBits));
+}
+
 // All rows of a call over kTiles tiles. kMany: groups of as many rows as registers allow, over integers that
 // were spread; otherwise one or two rows, over integers as they are packed.
 template <template <int> typename ProductOf, int kBits, int kSegments, bool kMins, bool kMany, int kTiles>
@@ -263,6 +289,7 @@ void walk(const GroupedTile* const (&tiles)[kTiles], const typename ProductOf<kB
     const std::uint8_t* data[kTiles];
     for (int t = 0; t < kTiles; ++t) {
       data[t] = tiles[t]->data + first * block_bytes(kBits);
+      prefetch_next<kBits, kSegments, kMany, kTiles>(*tiles[t], first, count);
       load_scales(*tiles[t], first * kSegments, count * kSegments, Product::min_shift(*tiles[t]),
                   stretches[t]);
       if constexpr (kSpreads) {

@@ -28,8 +28,10 @@ constexpr Entry<GroupedF32Table> kGroupedF32[] = {
 constexpr Entry<AmxTable> kAmx[] = {
     {Isa::kAmx, &kAmxLinear},
 };
-constexpr Entry<GroupedBf16Table> kGroupedBf16[] = {
-    {Isa::kAvx512Bf16, &kGroupedBf16Avx512Bf16},
+constexpr Entry<GroupedInt16Table> kGroupedInt16[] = {
+    {Isa::kAvx512, &kGroupedInt16Avx512},
+    {Isa::kAvx2, &kGroupedInt16Avx2},
+    {Isa::kGeneric, &kGroupedInt16Generic},
 };
 constexpr Entry<DenseF32Table> kDenseF32[] = {
     {Isa::kAvx512, &kDenseF32Avx512},
@@ -66,7 +68,7 @@ KernelSet select_kernels(Isa isa) {
   const char* below = "the kernels below";
   set.amx =
       select(kAmx, isa, "linear in bf16 mode, integer and bf16 weights rounded to bf16", below, set.report);
-  set.grouped_bf16 = select(kGroupedBf16, isa, "linear, integer weights x bf16", exact, set.report);
+  set.grouped_int16 = select(kGroupedInt16, isa, "linear, integer weights x int16", none, set.report);
   set.grouped_f32 = select(kGroupedF32, isa, "linear, integer weights x f32", none, set.report);
   set.dense_bf16 = select(kDenseBf16, isa, "linear, bf16 weights x bf16", exact, set.report);
   set.dense_f32 = select(kDenseF32, isa, "linear, float weights x f32", none, set.report);

@@ -16,7 +16,7 @@ struct KernelSet {
   const ActivationTable* activations = nullptr;
   const GroupedInt8Table* grouped_int8 = nullptr;
   const GroupedF32Table* grouped_f32 = nullptr;
-  const GroupedBf16Table* grouped_bf16 = nullptr;  // null: bf16 mode uses grouped_f32
+  const GroupedInt16Table* grouped_int16 = nullptr;
   const DenseF32Table* dense_f32 = nullptr;
   const DenseBf16Table* dense_bf16 = nullptr;  // null: bf16 mode uses dense_f32
   const AmxTable* amx = nullptr;               // null: no weight is packed for it

@@ -47,12 +47,25 @@ struct GroupedTile {
   int groups_per_super;    // 0 if there are none
 };
 
+// Magnitudes of quantized activations: scale = largest / limit. 32512 = 127 * 256 splits into two signed
+// bytes.
+constexpr float kInt8Limit = 127.0f;
+constexpr float kInt16Limit = 32512.0f;
+
 // Prepared activations of one row and one block; index 0 and 1 of the sums are the halves, 2 is the whole.
 struct Int8Block {
   std::int8_t q[32];
   float scale;
   std::int32_t neg_q_sum[3];  // -(sum of q)
   float neg_sum[3];           // -(scale * sum of q)
+  float unused;
+};
+struct Int16Block {
+  std::int8_t high[32];  // the value is 256 * high + low
+  std::int8_t low[32];
+  float scale;
+  std::int32_t neg_q_sum[3];
+  float neg_sum[3];
   float unused;
 };
 struct F32Block {
@@ -73,8 +86,8 @@ using GroupedInt8Kernel = void (*)(const GroupedTile* tiles, int num_tiles, cons
                                    std::int64_t row_stride, int num_rows, float* out);
 using GroupedF32Kernel = void (*)(const GroupedTile* tiles, int num_tiles, const F32Block* x,
                                   std::int64_t row_stride, int num_rows, float* out);
-using GroupedBf16Kernel = void (*)(const GroupedTile* tiles, int num_tiles, const Bf16Block* x,
-                                   std::int64_t row_stride, int num_rows, float* out);
+using GroupedInt16Kernel = void (*)(const GroupedTile* tiles, int num_tiles, const Int16Block* x,
+                                    std::int64_t row_stride, int num_rows, float* out);
 struct DenseTiles {
   const void* first;
   std::int64_t stride_bytes;  // from tile to tile
@@ -94,9 +107,9 @@ struct GroupedF32Table {
   const char* name;
   GroupedF32Kernel kernels[4][2];
 };
-struct GroupedBf16Table {
+struct GroupedInt16Table {
   const char* name;
-  GroupedBf16Kernel kernels[4][2];
+  GroupedInt16Kernel kernels[4][2];
 };
 // Indexed by DType: f32, f16, bf16.
 struct DenseF32Table {
@@ -112,6 +125,7 @@ struct DenseBf16Table {
 struct ActivationTable {
   const char* name;
   void (*to_int8)(const float* x, std::int64_t k, std::int64_t num_blocks, Int8Block* out);
+  void (*to_int16)(const float* x, std::int64_t k, std::int64_t num_blocks, Int16Block* out);
   void (*to_f32)(const float* x, std::int64_t k, std::int64_t num_blocks, F32Block* out);
   void (*to_bf16)(const float* x, std::int64_t k, std::int64_t num_blocks, Bf16Block* out);
 };
@@ -122,7 +136,9 @@ extern const GroupedInt8Table kGroupedInt8Generic;
 extern const GroupedF32Table kGroupedF32Avx512;
 extern const GroupedF32Table kGroupedF32Avx2;
 extern const GroupedF32Table kGroupedF32Generic;
-extern const GroupedBf16Table kGroupedBf16Avx512Bf16;
+extern const GroupedInt16Table kGroupedInt16Avx512;
+extern const GroupedInt16Table kGroupedInt16Avx2;
+extern const GroupedInt16Table kGroupedInt16Generic;
 extern const DenseF32Table kDenseF32Avx512;
 extern const DenseF32Table kDenseF32Avx2;
 extern const DenseF32Table kDenseF32Generic;

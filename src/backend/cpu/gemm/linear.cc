@@ -1,6 +1,7 @@
 #include "backend/cpu/gemm/linear.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "backend/cpu/elementwise/elementwise.h"
 #include "base/check.h"
@@ -11,6 +12,15 @@ namespace {
 // Below this much work a call stays on its own thread: waking the others costs some microseconds.
 constexpr std::int64_t kMinParallelMacs = 64 * 1024;
 constexpr std::int64_t kMinParallelValues = 32 * 1024;
+
+// Inlined, so that a whole tile's row has a constant size.
+inline void put(const float* from, std::int64_t columns, bool accumulate, float* to) {
+  if (accumulate) {
+    for (std::int64_t c = 0; c < columns; ++c) to[c] += from[c];
+  } else {
+    std::memcpy(to, from, static_cast<std::size_t>(columns) * sizeof(float));
+  }
+}
 
 // sums: [num_rows, 16]
 void add_bias(const float* bias, std::int64_t begin, std::int64_t columns, int num_rows, float* sums) {
@@ -33,29 +43,28 @@ Linear::Linear(Isa isa, ComputeMode mode, const CpuTuning& tuning, ThreadPool& p
   if (kernels_.amx != nullptr) amx_.emplace(*kernels_.amx, elementwise_, tuning_, pool_);
 }
 
-// Activations are rounded only for a kernel that gains from it: without a native bf16 dot product, and for
-// weights stored as f32 or f16, bf16 mode keeps float32. Float weights have no integer dot product: int8 mode
-// computes them as bf16 mode does.
+// Quantized weights: int8 where the mode says so and the target does not mind, else 16 bits, which also
+// `bf16` means for them (more exact than bfloat16 and as fast). Float weights have no integer dot product:
+// both modes round their activations to bfloat16 only where a native dot product gains from it.
 Linear::Form Linear::form_of(const PackedWeight& packed, bool finer) const {
+  if (mode_ == ComputeMode::kF32) return kF32;
   const CpuWeight& weight = CpuWeight::cast(packed);
-  const bool quantized = weight.is_quantized();
-  const bool has_bf16_kernel = quantized
-                                   ? kernels_.grouped_bf16 != nullptr
-                                   : kernels_.dense_bf16 != nullptr &&
-                                         static_cast<const DenseWeight&>(weight).storage() == DType::kBf16;
-  if (mode_ == ComputeMode::kInt8 && quantized && !finer) return kInt8;
-  const bool rounds = mode_ == ComputeMode::kInt8 || (mode_ == ComputeMode::kBf16 && !finer);
-  return rounds && has_bf16_kernel ? kBf16 : kF32;
+  if (weight.is_quantized()) return mode_ == ComputeMode::kInt8 && !finer ? kInt8 : kInt16;
+  const bool rounds = mode_ == ComputeMode::kInt8 || !finer;
+  const bool has_kernel =
+      kernels_.dense_bf16 != nullptr && static_cast<const DenseWeight&>(weight).storage() == DType::kBf16;
+  return rounds && has_kernel ? kBf16 : kF32;
 }
 
 ComputeMode Linear::mode_of(const LinearTarget& target) const {
   if (AmxLinear::is_packed_for_amx(*target.weight)) return ComputeMode::kBf16;
   const Form form = form_of(*target.weight, target.finer_activations);
-  return form == kInt8 ? ComputeMode::kInt8 : form == kBf16 ? ComputeMode::kBf16 : ComputeMode::kF32;
+  return form == kInt8 ? ComputeMode::kInt8 : form == kF32 ? ComputeMode::kF32 : ComputeMode::kBf16;
 }
 
 void Linear::prepare(const bool (&wanted)[kNumForms], const LinearInput& input, std::int64_t k) {
-  constexpr std::size_t kBlockBytes[kNumForms] = {sizeof(Int8Block), sizeof(F32Block), sizeof(Bf16Block)};
+  constexpr std::size_t kBlockBytes[kNumForms] = {sizeof(Int8Block), sizeof(Int16Block), sizeof(F32Block),
+                                                  sizeof(Bf16Block)};
   const std::int64_t num_rows = input.num_rows;
   const std::int64_t num_blocks = (k + kBlockK - 1) / kBlockK;
   for (int form = 0; form < kNumForms; ++form) {
@@ -73,6 +82,7 @@ void Linear::prepare(const bool (&wanted)[kNumForms], const LinearInput& input, 
       }
       const std::int64_t at = row * num_blocks;
       if (wanted[kInt8]) to.to_int8(from, k, num_blocks, forms_[kInt8].as<Int8Block>() + at);
+      if (wanted[kInt16]) to.to_int16(from, k, num_blocks, forms_[kInt16].as<Int16Block>() + at);
       if (wanted[kF32]) to.to_f32(from, k, num_blocks, forms_[kF32].as<F32Block>() + at);
       if (wanted[kBf16]) to.to_bf16(from, k, num_blocks, forms_[kBf16].as<Bf16Block>() + at);
     }
@@ -129,9 +139,9 @@ void Linear::run_tiles(const CpuWeight& weight, Form form, const Span& span, flo
     if (form == kInt8) {
       kernels_.grouped_int8->kernels[bits][segment](
           tiles, span.num_tiles, forms_[kInt8].as<Int8Block>() + offset, num_blocks, span.num_rows, sums);
-    } else if (form == kBf16) {
-      kernels_.grouped_bf16->kernels[bits][segment](
-          tiles, span.num_tiles, forms_[kBf16].as<Bf16Block>() + offset, num_blocks, span.num_rows, sums);
+    } else if (form == kInt16) {
+      kernels_.grouped_int16->kernels[bits][segment](
+          tiles, span.num_tiles, forms_[kInt16].as<Int16Block>() + offset, num_blocks, span.num_rows, sums);
     } else {
       kernels_.grouped_f32->kernels[bits][segment](
           tiles, span.num_tiles, forms_[kF32].as<F32Block>() + offset, num_blocks, span.num_rows, sums);
@@ -166,10 +176,10 @@ void Linear::finish(const LinearTarget& target, const Span& span, float* sums, f
     for (int r = 0; r < span.num_rows; ++r) {
       const float* from = tile + r * kTileCols;
       float* to = target.out + (span.first_row + r) * n + begin;
-      if (target.accumulate) {
-        for (std::int64_t c = 0; c < columns; ++c) to[c] += from[c];
+      if (columns == kTileCols) {
+        put(from, kTileCols, target.accumulate, to);
       } else {
-        std::copy_n(from, columns, to);
+        put(from, columns, target.accumulate, to);
       }
     }
   }

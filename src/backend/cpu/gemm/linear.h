@@ -35,7 +35,7 @@ class Linear {
   // Targets whose weights are not packed for AMX.
   void run_tiled(const LinearInput& input, std::span<const LinearTarget> targets);
   // The forms in which kernels read activations.
-  enum Form : int { kInt8, kF32, kBf16, kNumForms };
+  enum Form : int { kInt8, kInt16, kF32, kBf16, kNumForms };
   // Some tiles of one target.
   struct Part {
     std::size_t target;

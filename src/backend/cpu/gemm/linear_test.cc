@@ -248,8 +248,8 @@ TEST_P(LinearTest, FinerActivationsAreThoseOfTheNextMode) {
   ThreadPool pool(2);
   for (const ComputeMode mode : kModes) {
     Linear linear(GetParam(), mode, {}, pool);
-    const ComputeMode finer = mode == ComputeMode::kInt8 ? ComputeMode::kBf16 : ComputeMode::kF32;
-    Linear exact(GetParam(), finer, {}, pool);
+    Linear sixteen(GetParam(), ComputeMode::kBf16, {}, pool);
+    Linear floats(GetParam(), ComputeMode::kF32, {}, pool);
     for (const char* text : kProblems) {
       const Layer layer = make_layer(text, Fill::kNormal, pool);
       const std::int64_t num_rows = 3;
@@ -260,7 +260,10 @@ TEST_P(LinearTest, FinerActivationsAreThoseOfTheNextMode) {
       const LinearTarget targets[] = {{layer.own.get(), nullptr, full.data(), true},
                                       {layer.own.get(), nullptr, rounded.data(), false}};
       linear.run({x.data(), num_rows}, targets);
-      ASSERT_EQ(full, run_own(exact, layer, nullptr, x.data(), num_rows))
+      // Quantized weights never take more than 16 bits but in f32 mode.
+      const bool keeps =
+          mode == ComputeMode::kF32 || (mode == ComputeMode::kBf16 && !layer.own->is_quantized());
+      ASSERT_EQ(full, run_own(keeps ? floats : sixteen, layer, nullptr, x.data(), num_rows))
           << text << " " << compute_mode_name(mode);
       ASSERT_EQ(rounded, run_own(linear, layer, nullptr, x.data(), num_rows)) << text;
       std::vector<float> want(size);
@@ -388,12 +391,17 @@ TEST_P(LinearTest, ActivationsRoundAsTheReferenceDoes) {
   for (const std::vector<float>& x : inputs) {
     const auto k = static_cast<std::int64_t>(x.size());
     const std::int64_t num_blocks = (k + 31) / 32;
-    std::vector<std::int8_t> want(static_cast<std::size_t>(num_blocks * 32), 0);
+    std::vector<std::int16_t> want(static_cast<std::size_t>(num_blocks * 32), 0);
     std::vector<float> scales(static_cast<std::size_t>(num_blocks));
-    ref::quantize_row(x.data(), k, want.data(), scales.data());
+    ref::quantize_row(x.data(), k, ref::kInt8Limit, want.data(), scales.data());
+    std::vector<std::int16_t> want16(want.size(), 0);
+    std::vector<float> scales16(scales.size());
+    ref::quantize_row(x.data(), k, ref::kInt16Limit, want16.data(), scales16.data());
     std::vector<Int8Block> ints(static_cast<std::size_t>(num_blocks));
+    std::vector<Int16Block> wide(ints.size());
     std::vector<Bf16Block> halves(ints.size());
     table.to_int8(x.data(), k, num_blocks, ints.data());
+    table.to_int16(x.data(), k, num_blocks, wide.data());
     table.to_bf16(x.data(), k, num_blocks, halves.data());
     for (std::size_t b = 0; b < ints.size(); ++b) {
       if (std::isnan(scales[b])) {
@@ -401,15 +409,24 @@ TEST_P(LinearTest, ActivationsRoundAsTheReferenceDoes) {
       } else {
         EXPECT_EQ(ints[b].scale, scales[b]);
       }
+      if (!std::isnan(scales16[b])) {
+        EXPECT_EQ(wide[b].scale, scales16[b]);
+      }
       int sum = 0;
+      int wide_sum = 0;
       for (std::size_t i = 0; i < 32; ++i) {
         EXPECT_EQ(ints[b].q[i], want[b * 32 + i]) << "k " << k << " at " << b * 32 + i;
         sum += ints[b].q[i];
+        const int value16 = 256 * wide[b].high[i] + wide[b].low[i];
+        EXPECT_EQ(value16, want16[b * 32 + i]) << "k " << k << " at " << b * 32 + i;
+        wide_sum += value16;
         const float value = b * 32 + i < x.size() ? x[b * 32 + i] : 0.0f;
         EXPECT_EQ(halves[b].x[i], f32_to_bf16(value));
       }
       EXPECT_EQ(ints[b].neg_q_sum[2], -sum);
       EXPECT_EQ(ints[b].neg_q_sum[0] + ints[b].neg_q_sum[1], -sum);
+      EXPECT_EQ(wide[b].neg_q_sum[2], -wide_sum);
+      EXPECT_EQ(wide[b].neg_q_sum[0] + wide[b].neg_q_sum[1], -wide_sum);
     }
   }
 }
