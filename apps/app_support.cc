@@ -96,7 +96,10 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
       .add_option("--dtype", flags.dtype,
                   "Type of weights that are not quantized: auto (as in the file), bfloat16, float16, float32")
       ->capture_default_str();
-  command.add_option("--threads", flags.threads, "Threads that compute; 0 = all CPUs this process may use")
+  command
+      .add_option("--threads", flags.threads,
+                  "Threads that compute, each bound to one CPU if given; 0 = all CPUs this process may use, "
+                  "not bound")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command

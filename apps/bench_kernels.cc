@@ -33,7 +33,9 @@ struct KernelFlags {
 // Largest difference from the reference, as a share of the answer's root mean square. Linear layers: sums in
 // float32 against sums in float64. Attention: exponentials too.
 constexpr double kLinearTolerance = 1e-4;
-constexpr double kAttentionTolerance = 1e-3;
+// Of the root mean square of the outputs, which are means of random values and so about a tenth of these; the kernel
+// that computes in 16 bits is within 1e-3 of the values (attention_test.cc).
+constexpr double kAttentionTolerance = 0.02;
 
 // One line of the answer.
 struct Measured {
@@ -49,6 +51,8 @@ struct Measured {
 };
 
 // Copies of a weight that together do not fit in the last-level cache, as the layers of a model do not.
+// Of a matrix so small that more would take long to pack; its figures are those of a cache.
+constexpr std::size_t kMaxCopies = 512;
 std::size_t cold_bytes() {
   const long cache = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
   return cache > 0 ? 2 * static_cast<std::size_t>(cache) : std::size_t{64} << 20;
@@ -298,7 +302,8 @@ Status KernelBench::measure_linear(const LinearCase& problem, ComputeMode mode, 
   const MachinePeaks peaks = peaks_of(isa, mode);
   const BenchWeights weights = make_bench_weights(problem);
   std::vector<std::unique_ptr<PackedWeight>> copies;
-  for (std::size_t bytes = 0; bytes < cold_bytes(); bytes += copies.back()->num_bytes()) {
+  for (std::size_t bytes = 0; bytes < cold_bytes() && copies.size() < kMaxCopies;
+       bytes += copies.back()->num_bytes()) {
     auto packed = weights.is_grouped ? backend->pack(weights.grouped) : backend->pack(weights.floats);
     if (!packed.ok()) return packed.error();
     copies.push_back(std::move(packed).value());

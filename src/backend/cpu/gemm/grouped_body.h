@@ -129,26 +129,23 @@ template <int kBits>
 struct ByteSpread {
   using Quads = ByteQuads;
   static constexpr bool kUseful = kBits != 8;
-  template <int kQuad, typename Constants>
-  static inline __attribute__((always_inline)) void store(const Constants&, const std::uint8_t* from,
-                                                          std::uint8_t* to) {
+  template <int kQuad>
+  static inline __attribute__((always_inline)) void store(const std::uint8_t* from, std::uint8_t* to) {
     i_store(to + 64 * kQuad, quad_bytes<kBits, kQuad>(from));
   }
 };
 
-template <typename Product, int kBits>
-void spread(const typename Product::Constants& constants, const std::uint8_t* from, int num_blocks,
-            std::uint8_t* to) {
-  using Spread = typename Product::Spread;
+template <typename Spread, int kBits>
+void spread(const std::uint8_t* from, int num_blocks, std::uint8_t* to) {
   for (int b = 0; b < num_blocks; ++b, from += block_bytes(kBits), to += Spread::Quads::kBytes) {
-    Spread::template store<0>(constants, from, to);
-    Spread::template store<1>(constants, from, to);
-    Spread::template store<2>(constants, from, to);
-    Spread::template store<3>(constants, from, to);
-    Spread::template store<4>(constants, from, to);
-    Spread::template store<5>(constants, from, to);
-    Spread::template store<6>(constants, from, to);
-    Spread::template store<7>(constants, from, to);
+    Spread::template store<0>(from, to);
+    Spread::template store<1>(from, to);
+    Spread::template store<2>(from, to);
+    Spread::template store<3>(from, to);
+    Spread::template store<4>(from, to);
+    Spread::template store<5>(from, to);
+    Spread::template store<6>(from, to);
+    Spread::template store<7>(from, to);
   }
 }
 
@@ -276,9 +273,10 @@ inline void prefetch_next(const GroupedTile& tile, std::int64_t first, int count
 template <template <int> typename ProductOf, int kBits, int kSegments, bool kMins, bool kMany, int kTiles>
 void walk(const GroupedTile* const (&tiles)[kTiles], const typename ProductOf<kBits>::Block* x,
           std::int64_t row_stride, int num_rows, float* out) {
-  using Product = ProductOf<kBits>;
-  using Spread = typename Product::Spread;
+  using Spread = typename ProductOf<kBits>::Spread;
   constexpr bool kSpreads = kMany && Spread::kUseful;
+  // Spread integers of up to 6 bits are one case: a third of the code.
+  using Product = ProductOf<kSpreads ? 6 : kBits>;
   using Quads = std::conditional_t<kSpreads, typename Spread::Quads, PackedQuads<kBits>>;
   constexpr int kStretchBlocks = Product::kStretchBlocks;
   constexpr std::int64_t kSpreadBytes = kStretchBlocks * Spread::Quads::kBytes;
@@ -296,7 +294,7 @@ void walk(const GroupedTile* const (&tiles)[kTiles], const typename ProductOf<kB
       load_scales(*tiles[t], first * kSegments, count * kSegments, Product::min_shift(*tiles[t]),
                   stretches[t]);
       if constexpr (kSpreads) {
-        spread<Product, kBits>(constants, data[t], count, bytes + t * kSpreadBytes);
+        spread<Spread, kBits>(data[t], count, bytes + t * kSpreadBytes);
         data[t] = bytes + t * kSpreadBytes;
       }
     }
@@ -320,11 +318,13 @@ template <template <int> typename ProductOf, int kBits, int kSegments, bool kMin
 void walk_tiles(const GroupedTile* tiles, int num_tiles, const typename ProductOf<kBits>::Block* x,
                 std::int64_t row_stride, int num_rows, float* out) {
   const std::int64_t out_stride = static_cast<std::int64_t>(num_rows) * kTileCols;
-  if (num_rows < kManyRows) {
+  if (num_rows < kManyRows && ProductOf<kBits>::kHasFewRows) {
     // One tile after the other: one stream of memory.
-    for (int t = 0; t < num_tiles; ++t) {
-      const GroupedTile* const one[] = {tiles + t};
-      walk<ProductOf, kBits, kSegments, kMins, false>(one, x, row_stride, num_rows, out + t * out_stride);
+    if constexpr (ProductOf<kBits>::kHasFewRows) {
+      for (int t = 0; t < num_tiles; ++t) {
+        const GroupedTile* const one[] = {tiles + t};
+        walk<ProductOf, kBits, kSegments, kMins, false>(one, x, row_stride, num_rows, out + t * out_stride);
+      }
     }
     return;
   }

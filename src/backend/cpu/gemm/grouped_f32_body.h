@@ -14,6 +14,8 @@ struct F32Product {
   using Block = F32Block;
   using Spread = ByteSpread<kBits>;
   static constexpr int kRows = kRegisterRows;
+  // One or two rows take the walk of many: this product is there to be exact, not fast.
+  static constexpr bool kHasFewRows = false;
   static constexpr int kStretchBlocks = kMaxStretchBlocks;
   struct Constants {
     Ints zero;  // in every byte

@@ -19,6 +19,7 @@ struct Int16Product {
   using Spread = ByteSpread<kBits>;
   static constexpr int kRows =
       kRegisterTiles == 2 ? 4 : (kRegisterRows + 1) / 2;  // two sums per row and tile
+  static constexpr bool kHasFewRows = true;
   static constexpr int kStretchBlocks = kMaxStretchBlocks;
   struct Constants {
     Ints zero;

@@ -15,6 +15,7 @@ struct Int8Product {
   using Block = Int8Block;
   using Spread = ByteSpread<kBits>;
   static constexpr int kRows = kRegisterRows;
+  static constexpr bool kHasFewRows = true;
   static constexpr int kStretchBlocks = kMaxStretchBlocks;
   struct Constants {
     Ints zero;
