@@ -163,7 +163,7 @@ def test_kernels_of_a_model(random_path, tmp_path):
           "--json", path)
     results = json.loads(path.read_text())["results"]
     assert [result["work"] for result in results] == ["prefill", "decode"]
-    assert all(result["right"] and result["error"] < 1e-3 for result in results)
+    assert all(result["right"] and result["error"] < 0.02 for result in results)
     # Keys and values are two bytes each; a prompt of 512 sees 512 * 513 / 2 positions, two multiply-adds a value.
     assert results[0]["gops"] == approx(2 * 2 * 128 * (512 * 513 // 2) / results[0]["seconds"] / 1e9)
     assert results[1]["gb_per_second"] == approx(2 * 128 * 128 * 32 * 2 / results[1]["seconds"] / 1e9)
