@@ -1,6 +1,5 @@
 // Purpose: rows of float32 activations -> what the linear kernels read, AVX2 (the AVX-512 tiers use it too:
 // the work is small beside the kernels'). The same bits as activations_generic.cc.
-#include <limits>
 
 #include <immintrin.h>
 
@@ -60,7 +59,7 @@ inline float quantize(const __m256 (&values)[4], float limit, __m256i (&q)[4]) {
   largest = _mm_max_epi32(largest, _mm_shuffle_epi32(largest, 0xb1));
   const float scale = _mm_cvtss_f32(_mm_castsi128_ps(largest)) / limit;
   const float inverse = limit / _mm_cvtss_f32(_mm_castsi128_ps(largest));
-  const bool usable = inverse > 0.0f && inverse <= std::numeric_limits<float>::max();
+  const bool usable = inverse > 0.0f && inverse <= kLargestFloat;
   for (int i = 0; i < 4; ++i) {
     const __m256 scaled = _mm256_mul_ps(values[i], _mm256_set1_ps(inverse));
     const __m256 clamped =

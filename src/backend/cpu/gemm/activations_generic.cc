@@ -1,7 +1,6 @@
 // Purpose: rows of float32 activations -> what the linear kernels read, plain C++. The values are those of
 // ref::quantize_row and f32_to_bf16 bit for bit, in every tier.
 #include <cstring>
-#include <limits>
 
 #include "backend/cpu/gemm/kernel_types.h"
 
@@ -62,7 +61,7 @@ std::uint32_t largest_of(const float* values) {
 // values * limit / largest, rounded; sums of the halves.
 void quantize(const float* values, std::uint32_t largest, float limit, int* q, int* sums) {
   const float inverse = limit / from_bits(largest);
-  const bool usable = inverse > 0.0f && inverse <= std::numeric_limits<float>::max();
+  const bool usable = inverse > 0.0f && inverse <= kLargestFloat;
   sums[0] = sums[1] = 0;
   for (int i = 0; i < kBlockK; ++i) {
     float scaled = usable ? values[i] * inverse : 0.0f;

@@ -51,6 +51,7 @@ struct GroupedTile {
 // bytes.
 constexpr float kInt8Limit = 127.0f;
 constexpr float kInt16Limit = 32512.0f;
+constexpr float kLargestFloat = 3.40282347e38f;  // (a function of <limits> would be a weak symbol)
 
 // Prepared activations of one row and one block; index 0 and 1 of the sums are the halves, 2 is the whole.
 struct Int8Block {
