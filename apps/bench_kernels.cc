@@ -33,8 +33,8 @@ struct KernelFlags {
 // Largest difference from the reference, as a share of the answer's root mean square. Linear layers: sums in
 // float32 against sums in float64. Attention: exponentials too.
 constexpr double kLinearTolerance = 1e-4;
-// Of the root mean square of the outputs, which are means of random values and so about a tenth of these; the kernel
-// that computes in 16 bits is within 1e-3 of the values (attention_test.cc).
+// Of the root mean square of the outputs, which are means of random values and so about a tenth of these; the
+// kernel that computes in 16 bits is within 1e-3 of the values (attention_test.cc).
 constexpr double kAttentionTolerance = 0.02;
 
 // One line of the answer.

@@ -173,8 +173,8 @@ struct CpuTuning {
 struct BackendOptions {
   ComputeMode compute = ComputeMode::kF32;
   int num_threads = 1;
-  std::string
-      isa;  // "", or "generic", "avx2", "avx512", "avx512bf16", "amx": pins the tier; an error if it cannot run here
+  std::string isa;  // "", or "generic", "avx2", "avx512", "avx512bf16", "amx": pins the tier; an error if it
+                    // cannot run here
   CpuTuning tuning = {};
   bool pin_threads = false;  // each to a CPU of its own (base/thread_pool.h)
 };

@@ -22,8 +22,8 @@ void linear(ThreadPool& pool, ComputeMode mode, const LinearInput& input,
 
 // One row as integers with a scale per group of kActivationGroup values: scale = max|x| / limit, q = x times
 // (limit / max|x|), rounded to nearest even. A group that is all zero, or too small for that factor, becomes
-// zeros; a group with a NaN or an infinity has a scale that is not finite, so that the result is NaN and not a
-// guess.
+// zeros; a group with a NaN or an infinity has a scale that is not finite, so that the result is NaN and not
+// a guess.
 constexpr float kInt8Limit = 127.0f;
 constexpr float kInt16Limit = 32512.0f;  // two signed bytes: 127 * 256
 void quantize_row(const float* x, std::int64_t k, float limit, std::int16_t* q,
