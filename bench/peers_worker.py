@@ -128,7 +128,24 @@ class Llama:
         return {"rows": log_softmax_rows((self.row(i) for i in range(len(ids))), wanted)}
 
 
-class OpenVino:
+class Stepped:
+    """The works of an engine whose run(prompts, steps) gives a trace of its steps and the ids."""
+
+    def prefill(self, ids):
+        trace, _ = self.run([ids], 1)
+        return {"seconds": trace[-1][0] - trace[0][0]}
+
+    def decode(self, ids, steps):
+        return decode_of_trace(*self.run([ids], steps + 1))
+
+    def greedy(self, ids, steps):
+        return {"ids": self.run([ids], steps)[1][0]}
+
+    def batch_decode(self, prompts, steps):
+        return batch_of_trace(self.run(prompts, steps + 2)[0])
+
+
+class OpenVino(Stepped):
     """OpenVINO GenAI's continuous batching pipeline (paged attention), which its LLMPipeline uses too on this kind of CPU."""
 
     def __init__(self, path, threads):
@@ -178,19 +195,6 @@ class OpenVino:
             trace.append((time.perf_counter(), [len(out) for out in outputs]))
         return trace, outputs
 
-    def prefill(self, ids):
-        trace, _ = self.run([ids], 1)
-        return {"seconds": trace[-1][0] - trace[0][0]}
-
-    def decode(self, ids, steps):
-        return decode_of_trace(*self.run([ids], steps + 1))
-
-    def greedy(self, ids, steps):
-        return {"ids": self.run([ids], steps)[1][0]}
-
-    def batch_decode(self, prompts, steps):
-        return batch_of_trace(self.run(prompts, steps + 2)[0])
-
     def logprobs(self, ids, wanted):
         if self.plain is None:
             path = os.path.join(self.path, "openvino_model.xml")
@@ -201,7 +205,7 @@ class OpenVino:
         return {"rows": log_softmax_rows(request.get_tensor("logits").data[0], wanted)}
 
 
-class Vllm:
+class Vllm(Stepped):
     """vLLM's offline engine, stepped by hand so that prefill and decode can be told apart."""
 
     def __init__(self, path, threads):
@@ -237,19 +241,6 @@ class Vllm:
                 self.last.append(output)
             trace.append((time.perf_counter(), [len(out) for out in outputs]))
         return trace, outputs
-
-    def prefill(self, ids):
-        trace, _ = self.run([ids], 1)
-        return {"seconds": trace[-1][0] - trace[0][0]}
-
-    def decode(self, ids, steps):
-        return decode_of_trace(*self.run([ids], steps + 1))
-
-    def greedy(self, ids, steps):
-        return {"ids": self.run([ids], steps)[1][0]}
-
-    def batch_decode(self, prompts, steps):
-        return batch_of_trace(self.run(prompts, steps + 2)[0])
 
     def logprobs(self, ids, wanted):
         """Prompt logprobs tell the 20 best of each next token; those behind the last come with the answer."""

@@ -58,8 +58,9 @@ std::uint32_t largest_of(const float* values) {
   return largest;
 }
 
-// values * limit / largest, rounded; sums of the halves.
-void quantize(const float* values, std::uint32_t largest, float limit, int* q, int* sums) {
+// values * limit / largest, rounded; sums of the halves. Returns the scale, largest / limit.
+float quantize(const float* values, float limit, int* q, int* sums) {
+  const std::uint32_t largest = largest_of(values);
   const float inverse = limit / from_bits(largest);
   const bool usable = inverse > 0.0f && inverse <= kLargestFloat;
   sums[0] = sums[1] = 0;
@@ -70,6 +71,7 @@ void quantize(const float* values, std::uint32_t largest, float limit, int* q, i
     q[i] = static_cast<int>(round_even(scaled));
     sums[i / 16] += q[i];
   }
+  return from_bits(largest) / limit;
 }
 
 template <typename Block>
@@ -86,11 +88,9 @@ void to_int8(const float* x, std::int64_t k, std::int64_t num_blocks, Int8Block*
   for (std::int64_t b = 0; b < num_blocks; ++b) {
     float values[kBlockK];
     load_block(x, k, b, values);
-    const std::uint32_t largest = largest_of(values);
-    const float scale = from_bits(largest) / kInt8Limit;
     int q[kBlockK];
     int sums[2];
-    quantize(values, largest, kInt8Limit, q, sums);
+    const float scale = quantize(values, kInt8Limit, q, sums);
     for (int i = 0; i < kBlockK; ++i) out[b].q[i] = static_cast<std::int8_t>(q[i]);
     store_scale_and_sums(scale, sums, out[b]);
   }
@@ -100,11 +100,9 @@ void to_int16(const float* x, std::int64_t k, std::int64_t num_blocks, Int16Bloc
   for (std::int64_t b = 0; b < num_blocks; ++b) {
     float values[kBlockK];
     load_block(x, k, b, values);
-    const std::uint32_t largest = largest_of(values);
-    const float scale = from_bits(largest) / kInt16Limit;
     int q[kBlockK];
     int sums[2];
-    quantize(values, largest, kInt16Limit, q, sums);
+    const float scale = quantize(values, kInt16Limit, q, sums);
     for (int i = 0; i < kBlockK; ++i) {
       const int high = (q[i] + 128) >> 8;
       out[b].high[i] = static_cast<std::int8_t>(high);

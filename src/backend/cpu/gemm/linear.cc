@@ -188,6 +188,8 @@ void Linear::finish(const LinearTarget& target, const Span& span, float* sums, f
 void Linear::run_part(const Part& part, std::int64_t num_rows, const LinearTarget& target) const {
   const CpuWeight& weight = CpuWeight::cast(*target.weight);
   const Form form = form_of(*target.weight, target.finer_activations);
+  const CpuWeight* gate = target.gate == nullptr ? nullptr : &CpuWeight::cast(*target.gate);
+  const Form gate_form = gate == nullptr ? form : form_of(*target.gate, target.finer_activations);
   alignas(64) float sums[kMaxTiles * kPanelRows * kTileCols];
   alignas(64) float gates[kMaxTiles * kPanelRows * kTileCols];
   const std::int64_t end_tile = part.first_tile + part.num_tiles;
@@ -197,9 +199,7 @@ void Linear::run_part(const Part& part, std::int64_t num_rows, const LinearTarge
       const Span span = {row, rows, tile,
                          static_cast<int>(std::min<std::int64_t>(kMaxTiles, end_tile - tile))};
       run_tiles(weight, form, span, sums);
-      if (target.gate != nullptr)
-        run_tiles(CpuWeight::cast(*target.gate), form_of(*target.gate, target.finer_activations), span,
-                  gates);
+      if (gate != nullptr) run_tiles(*gate, gate_form, span, gates);
       finish(target, span, sums, gates);
     }
   }
