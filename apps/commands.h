@@ -18,6 +18,7 @@ void add_build_command(CLI::App& app, int* exit_code);
 void add_tokenize_command(CLI::App& app, int* exit_code);
 void add_render_command(CLI::App& app, int* exit_code);
 void add_bench_command(CLI::App& app, int* exit_code);
+void add_eval_command(CLI::App& app, int* exit_code);
 
 // Prints "quire: error: MESSAGE" to stderr and returns the exit code of this kind of error (2 for bad input,
 // else 1).

@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
   quire::add_tokenize_command(app, &exit_code);
   quire::add_render_command(app, &exit_code);
   quire::add_bench_command(app, &exit_code);
+  quire::add_eval_command(app, &exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
