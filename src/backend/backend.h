@@ -86,7 +86,17 @@ struct AttentionShape {
   const std::int32_t* context_lens = nullptr;  // [num_seqs], tokens in the cache after store_kv()
   const std::int32_t* block_tables = nullptr;  // [num_seqs, block_table_stride], block numbers
   std::int64_t block_table_stride = 0;
+  // Streaming eviction (StreamingLLM, arXiv:2309.17453); all three null = no sequence has it. A row at
+  // position p of a sequence with kv_windows[s] > 0 sees the sinks [0, kv_sinks[s]) with its row of sink_q,
+  // and from there on the last kv_windows[s] positions up to p with its row of q. Blocks without any of these
+  // are not read; their entries in block_tables may be negative.
+  const std::int32_t* kv_sinks = nullptr;    // [num_seqs], at most kMaxKvSinks
+  const std::int32_t* kv_windows = nullptr;  // [num_seqs]; 0 = all positions
+  const float* sink_q = nullptr;             // as q, turned to the row's position within the cache
 };
+
+// The sinks are one split of the attention kernels.
+inline constexpr std::int64_t kMaxKvSinks = 512;
 
 struct AttentionParams {
   std::int64_t num_heads = 0;  // a multiple of the cache's num_kv_heads (grouped-query attention)
@@ -94,6 +104,19 @@ struct AttentionParams {
   std::int64_t window = 0;     // sliding window in tokens, the present one included; 0 = none
   float softcap = 0.0f;        // scores become softcap * tanh(score / softcap); 0 = none
 };
+
+// What the rows of sequence s see.
+struct AttentionReach {
+  std::int64_t sinks = 0;
+  std::int64_t window = 0;  // 0 = all
+};
+inline AttentionReach attention_reach(const AttentionShape& shape, const AttentionParams& params,
+                                      std::int64_t s) {
+  const std::int64_t window = shape.kv_windows == nullptr ? 0 : shape.kv_windows[s];
+  // A layer that looks back no further by itself loses nothing and needs no sinks.
+  if (window == 0 || (params.window > 0 && params.window <= window)) return {0, params.window};
+  return {shape.kv_sinks[s], window};
+}
 
 // Time the caller spent in operations since the backend was made, by kind. The difference of two readings
 // around a step, against the step's own time, says what a benchmark wants: the share outside linear and

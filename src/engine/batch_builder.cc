@@ -13,9 +13,14 @@ const Batch& BatchBuilder::build(const StepPlan& plan) {
   batch_.query_starts.assign(1, 0);
   batch_.context_lens.clear();
   batch_.logit_rows.clear();
+  batch_.kv_sinks.clear();
+  batch_.kv_windows.clear();
+  batch_.sink_positions.clear();
 
   std::int64_t stride = 0;
+  bool evicts = false;
   for (const PlannedSequence& planned : plan.sequences) {
+    evicts = evicts || planned.sequence->eviction.evicts();
     stride = std::max(stride, (planned.first + planned.count + block_size_ - 1) / block_size_);
   }
   batch_.block_table_stride = stride;
@@ -42,8 +47,20 @@ const Batch& BatchBuilder::build(const StepPlan& plan) {
     batch_.context_lens.push_back(static_cast<std::int32_t>(end));
     std::copy_n(sequence.blocks.begin(), num_blocks, table);
     table += stride;
+    if (evicts) add_eviction(sequence.eviction, planned.first, end);
   }
   return batch_;
+}
+
+void BatchBuilder::add_eviction(const KvEviction& eviction, std::int64_t first, std::int64_t end) {
+  const std::int64_t window = eviction.evicts() ? eviction.window : 0;
+  batch_.kv_sinks.push_back(static_cast<std::int32_t>(eviction.evicts() ? eviction.sinks : 0));
+  batch_.kv_windows.push_back(static_cast<std::int32_t>(window));
+  // Within the cache the sinks stand right before the window, so no query is further on than this.
+  const std::int64_t last = window > 0 ? eviction.sinks + window - 1 : end;
+  for (std::int64_t position = first; position < end; ++position) {
+    batch_.sink_positions.push_back(static_cast<std::int32_t>(std::min(position, last)));
+  }
 }
 
 }  // namespace quire

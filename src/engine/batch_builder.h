@@ -13,6 +13,8 @@ class BatchBuilder {
   const Batch& build(const StepPlan& plan);
 
  private:
+  void add_eviction(const KvEviction& eviction, std::int64_t first, std::int64_t end);
+
   const std::int64_t block_size_;
   Batch batch_;
 };

@@ -55,8 +55,8 @@ EngineConfig effective_config(EngineConfig config, const ModelConfig& model) {
 }
 
 InboxConfig inbox_config(const EngineConfig& config, const ModelConfig& model) {
-  return {model.vocab_size, config.max_model_len, config.max_num_seqs, config.max_num_queued_reqs,
-          config.seed};
+  return {model.vocab_size,  config.max_model_len, config.max_num_seqs, config.max_num_queued_reqs,
+          config.num_blocks, config.block_size,    config.seed};
 }
 
 SchedulerConfig scheduler_config(const EngineConfig& config) {

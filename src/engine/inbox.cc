@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 #include <fmt/core.h>
@@ -59,6 +60,9 @@ Status check_request(const TokenRequest& request, const InboxConfig& config) {
   if (request.prompt.empty()) return invalid("the prompt is empty: at least one token is needed", "prompt");
   QUIRE_RETURN_IF_ERROR(check_ids("prompt", request.prompt, config.vocab_size));
   QUIRE_RETURN_IF_ERROR(check_params(request.params, config.vocab_size));
+  if (request.eviction.evicts()) {  // then no length is too long
+    return check_eviction(request.eviction, config.num_blocks, config.block_size, config.max_model_len);
+  }
   // With max_tokens = 0 nothing follows the prompt.
   const auto num_prompt = static_cast<std::int64_t>(request.prompt.size());
   const std::int64_t num_next = request.params.max_tokens > 0 ? 1 : 0;
@@ -81,13 +85,17 @@ std::unique_ptr<Sequence> make_sequence(TokenRequest request, const InboxConfig&
   sequence->stream = std::move(request.stream);
   sequence->choice = request.choice;
   sequence->priority = request.priority;
+  sequence->eviction = request.eviction;
   sequence->arrival = arrival;
   sequence->seed = sequence->params.seed ? *sequence->params.seed : random_bits(config.seed, arrival);
   sequence->tokens = std::move(request.prompt);
   sequence->num_prompt = sequence->num_known();
+  // Positions travel as int32 in a Batch.
+  const std::int64_t longest =
+      sequence->eviction.evicts() ? std::numeric_limits<std::int32_t>::max() : config.max_model_len;
   // Written so that a max_tokens of 2^63 - 1 does not overflow.
-  sequence->max_known = sequence->num_prompt +
-                        std::min(sequence->params.max_tokens, config.max_model_len - sequence->num_prompt);
+  sequence->max_known =
+      sequence->num_prompt + std::min(sequence->params.max_tokens, longest - sequence->num_prompt);
   sequence->submitted_at = now;
   if (sequence->params.repetition_penalty != 1.0) {
     for (const std::int32_t token : sequence->tokens) sequence->output_counts.emplace(token, 0);

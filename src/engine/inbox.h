@@ -23,7 +23,9 @@ struct InboxConfig {
   std::int64_t max_model_len = 0;        // prompt and output of one sequence
   std::int64_t max_num_seqs = 0;         // sequences that may run at once
   std::int64_t max_num_queued_reqs = 0;  // sequences that may wait beyond those; 0 = no bound
-  std::uint64_t seed = 0;                // mixed with a counter for requests without their own
+  std::int64_t num_blocks = 0;           // of the KV cache
+  std::int64_t block_size = 0;
+  std::uint64_t seed = 0;  // mixed with a counter for requests without their own
 };
 
 // What is wrong with a request whatever the load, if anything.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/kv_eviction.h"
 #include "engine/sampling_params.h"
 #include "engine/token_stream.h"
 
@@ -17,6 +18,7 @@ struct TokenRequest {
   std::vector<std::int32_t> eos_ids;  // end the output unless params.ignore_eos
   SamplingParams params;
   std::int32_t priority = 0;  // lower runs first (vLLM's sense)
+  KvEviction eviction;
   std::shared_ptr<TokenStream> stream;
   std::int32_t choice = 0;  // which choice of the stream this is
 };

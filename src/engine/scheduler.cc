@@ -58,7 +58,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, KvPool& pool) : config_(conf
 }
 
 void Scheduler::add(std::unique_ptr<Sequence> sequence) {
-  QUIRE_CHECK_LE(pool_.blocks_for(sequence->max_known), pool_.num_blocks()) << "the inbox let it in";
+  QUIRE_CHECK_LE(kv_peak_blocks(*sequence, pool_), pool_.num_blocks()) << "the inbox let it in";
   waiting_.insert(std::upper_bound(waiting_.begin(), waiting_.end(), sequence, waits_before),
                   std::move(sequence));
 }
@@ -70,7 +70,7 @@ std::unique_ptr<Sequence> Scheduler::remove(const Sequence& sequence) {
     if (found == queue->end()) continue;
     std::unique_ptr<Sequence> removed = std::move(*found);
     queue->erase(found);
-    pool_.release_all(removed->blocks);
+    release_blocks(*removed);
     return removed;
   }
   QUIRE_CHECK(false) << "sequence " << sequence.id << " is not here";
@@ -91,7 +91,8 @@ void Scheduler::plan_running(StepPlan& plan, Budget& left, SteadyTime now) {
   for (std::size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
     const auto num_behind = static_cast<std::int64_t>(running_.size() - i - 1);
-    const std::int64_t count = affordable(sequence, left.tokens - num_behind, left.rows - num_behind);
+    const std::int64_t num_tokens = std::min(left.tokens - num_behind, kv_chunk_limit(sequence, pool_));
+    const std::int64_t count = affordable(sequence, num_tokens, left.rows - num_behind);
     QUIRE_CHECK_GT(count, 0) << "sequence " << sequence.id;
     if (!secure_blocks(sequence, sequence.num_computed + count, plan, now)) return;  // it was the last
     plan_sequence(sequence, count, plan, left);
@@ -101,6 +102,7 @@ void Scheduler::plan_running(StepPlan& plan, Budget& left, SteadyTime now) {
 // Gets blocks of its own for positions [num_computed, end), preempting from the back. False if the sequence
 // itself had to go.
 bool Scheduler::secure_blocks(Sequence& sequence, std::int64_t end, StepPlan& plan, SteadyTime now) {
+  evict(sequence);
   std::vector<std::int32_t>& blocks = sequence.blocks;
   const std::int64_t num_wanted = pool_.blocks_for(end);
   const auto is_shared = [&](std::int32_t block) { return pool_.num_references(block) > 1; };
@@ -110,7 +112,8 @@ bool Scheduler::secure_blocks(Sequence& sequence, std::int64_t end, StepPlan& pl
         blocks.begin() + std::min(num_held, sequence.num_computed / pool_.block_size());
     const auto last_written = blocks.begin() + std::min(num_held, num_wanted);
     const std::int64_t num_missing = std::max<std::int64_t>(0, num_wanted - num_held) +
-                                     std::count_if(first_written, last_written, is_shared);
+                                     std::count_if(first_written, last_written, is_shared) -
+                                     static_cast<std::int64_t>(sequence.spare_blocks.size());
     if (num_missing <= pool_.num_free()) {
       // Copy-on-write: what others read as well is copied before this sequence writes into it.
       for (auto block = first_written; block != last_written; ++block) {
@@ -119,7 +122,12 @@ bool Scheduler::secure_blocks(Sequence& sequence, std::int64_t end, StepPlan& pl
         pool_.release(*block);
         *block = plan.copies.back().to;
       }
-      while (static_cast<std::int64_t>(blocks.size()) < num_wanted) blocks.push_back(pool_.take());
+      while (static_cast<std::int64_t>(blocks.size()) < num_wanted) blocks.push_back(take_block(sequence));
+      // Once all is computed, each token needs at most one block more, and evicts as many.
+      while (end == sequence.num_known() && sequence.spare_blocks.size() > 1) {
+        pool_.release(sequence.spare_blocks.back());
+        sequence.spare_blocks.pop_back();
+      }
       return true;
     }
     const bool was_itself = running_.back().get() == &sequence;
@@ -129,10 +137,37 @@ bool Scheduler::secure_blocks(Sequence& sequence, std::int64_t end, StepPlan& pl
   }
 }
 
+// Puts the blocks that no row from num_computed on sees aside for the sequence's next positions.
+void Scheduler::evict(Sequence& sequence) {
+  if (!sequence.eviction.evicts()) return;
+  const auto num_blocks = static_cast<std::int64_t>(sequence.blocks.size());
+  const std::int64_t end = std::min(num_blocks, kv_first_window_block(sequence, pool_));
+  std::int64_t b = std::max(sequence.first_live_block, pool_.blocks_for(sequence.eviction.sinks));
+  for (; b < end; ++b) {
+    std::int32_t& block = sequence.blocks[static_cast<std::size_t>(b)];
+    sequence.spare_blocks.push_back(std::exchange(block, kEvictedBlock));
+  }
+  sequence.first_live_block = b;
+}
+
+std::int32_t Scheduler::take_block(Sequence& sequence) {
+  if (sequence.spare_blocks.empty()) return pool_.take();
+  const std::int32_t block = sequence.spare_blocks.back();
+  sequence.spare_blocks.pop_back();
+  return block;
+}
+
+void Scheduler::release_blocks(Sequence& sequence) {
+  std::erase(sequence.blocks, kEvictedBlock);
+  pool_.release_all(sequence.blocks);
+  pool_.release_all(sequence.spare_blocks);
+  sequence.first_live_block = 0;
+}
+
 void Scheduler::preempt_last(SteadyTime now) {
   std::unique_ptr<Sequence> victim = std::move(running_.back());
   running_.pop_back();
-  pool_.release_all(victim->blocks);
+  release_blocks(*victim);
   victim->num_computed = 0;
   victim->preempted_at = now;
   ++victim->num_preemptions;
@@ -151,11 +186,10 @@ void Scheduler::admit_waiting(StepPlan& plan, Budget& left, SteadyTime now) {
   for (std::size_t i = 0; i < waiting_.size() && may_overtake();) {
     if (static_cast<std::int64_t>(running_.size()) >= config_.max_num_seqs) return;
     Sequence& sequence = *waiting_[i];
-    const std::int64_t count = affordable(sequence, left.tokens, left.rows);
+    const std::int64_t count =
+        affordable(sequence, std::min(left.tokens, kv_chunk_limit(sequence, pool_)), left.rows);
     if (count <= 0) return;
-    // The token that comes next included, unless none does.
-    const std::int64_t num_positions = std::min(sequence.num_known() + 1, sequence.max_known);
-    const std::int64_t num_wanted = pool_.blocks_for(num_positions);
+    const std::int64_t num_wanted = kv_admission_blocks(sequence, pool_);
     if (num_wanted > pool_.num_free()) {
       passed_over.push_back(&sequence);
       ++i;
@@ -170,8 +204,10 @@ void Scheduler::admit_waiting(StepPlan& plan, Budget& left, SteadyTime now) {
     }
     sequence.num_overtaken = 0;
     if (!sequence.scheduled_at) sequence.scheduled_at = now;
-    while (static_cast<std::int64_t>(sequence.blocks.size()) < num_wanted) {
-      sequence.blocks.push_back(pool_.take());
+    std::vector<std::int32_t>& taken = sequence.eviction.evicts() ? sequence.spare_blocks : sequence.blocks;
+    while (static_cast<std::int64_t>(taken.size()) < num_wanted) taken.push_back(pool_.take());
+    if (sequence.eviction.evicts()) {
+      QUIRE_CHECK(secure_blocks(sequence, sequence.num_computed + count, plan, now));
     }
     plan_sequence(sequence, count, plan, left);
     std::unique_ptr<Sequence> admitted = std::move(waiting_[i]);

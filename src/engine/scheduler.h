@@ -14,6 +14,8 @@
 //   waits, ahead of those that have not run yet; later it computes its prompt and its outputs again. The
 //   first in order is never preempted for another, and one sequence alone always fits (the inbox refuses what
 //   does not), so each step makes progress.
+// - A sequence that evicts (kv_eviction.h) needs a bounded number of blocks, whatever its length. It is
+//   admitted when its prompt can run within them and keeps what it evicts for its own next positions.
 // - A waiting sequence that does not fit lets later ones overtake it, at most max_overtakes times. After that
 //   nothing new is admitted before it is: it starts at the latest when all that run by then have ended. So a
 //   large request delays small ones for a bounded time, and small ones it.
@@ -67,6 +69,9 @@ class Scheduler {
   void admit_waiting(StepPlan& plan, Budget& left, SteadyTime now);
   bool secure_blocks(Sequence& sequence, std::int64_t end, StepPlan& plan, SteadyTime now);
   void preempt_last(SteadyTime now);
+  void evict(Sequence& sequence);
+  std::int32_t take_block(Sequence& sequence);
+  void release_blocks(Sequence& sequence);
   void plan_sequence(Sequence& sequence, std::int64_t count, StepPlan& plan, Budget& left);
 
   const SchedulerConfig config_;

@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/kv_eviction.h"
 #include "engine/sampling_params.h"
 #include "engine/token_stream.h"
 
@@ -29,14 +30,17 @@ struct Sequence {
   std::shared_ptr<TokenStream> stream;
   std::int32_t choice = 0;
   std::int32_t priority = 0;
+  KvEviction eviction;
   std::uint64_t arrival = 0;    // order of submission
   std::uint64_t seed = 0;       // of its random numbers; those of output i are philox(seed, i)
   std::int64_t num_prompt = 0;  // tokens[0, num_prompt) are the prompt
   std::int64_t max_known = 0;   // prompt and output at most
 
-  std::vector<std::int32_t> tokens;  // prompt, then output
-  std::int64_t num_computed = 0;     // tokens whose keys and values are in the cache
-  std::vector<std::int32_t> blocks;  // position p lies in blocks[p / block_size]
+  std::vector<std::int32_t> tokens;        // prompt, then output
+  std::int64_t num_computed = 0;           // tokens whose keys and values are in the cache
+  std::vector<std::int32_t> blocks;        // position p lies in blocks[p / block_size], or is kEvictedBlock
+  std::vector<std::int32_t> spare_blocks;  // of a sequence that evicts: held for its next positions
+  std::int64_t first_live_block = 0;       // likewise: blocks between the sinks' and this one are evicted
 
   // If penalties are wanted: how often each token occurs in the output; tokens of the prompt are there with 0
   // if repetition_penalty asks for them.
@@ -66,6 +70,8 @@ struct Sequence {
     return params.repetition_penalty != 1.0 || params.frequency_penalty != 0.0 ||
            params.presence_penalty != 0.0;
   }
+  // What is forgotten shows in the keys and values of later positions, so such blocks are no one else's.
+  bool shares_blocks() const { return !eviction.evicts(); }
   bool is_cancelled() const { return stream->cancelled(choice); }
 };
 

@@ -112,9 +112,17 @@ class HistoryModel : public Model {
                                      position % block_size_);
   }
 
+  // By streaming eviction; the block may be another's by now.
+  static bool is_hidden(const Batch& batch, std::int64_t sequence, std::int64_t position, std::int64_t row) {
+    if (batch.kv_windows.empty()) return false;
+    const auto s = static_cast<std::size_t>(sequence);
+    return batch.kv_windows[s] > 0 && position >= batch.kv_sinks[s] && position <= row - batch.kv_windows[s];
+  }
+
   std::vector<std::int32_t> history(const Batch& batch, std::int64_t sequence, std::int64_t last) {
     std::vector<std::int32_t> tokens;
     for (std::int64_t position = 0; position <= last; ++position) {
+      if (is_hidden(batch, sequence, position, last)) continue;
       const Slot& slot = slots_.at(static_cast<std::size_t>(slot_of(batch, sequence, position)));
       if (slot.position != position) ++num_faults;
       tokens.push_back(slot.token);

@@ -16,6 +16,10 @@ struct Batch {
   std::vector<std::int32_t> block_tables;  // [num_seqs, block_table_stride]
   std::int64_t block_table_stride = 0;
   std::vector<std::int32_t> logit_rows;  // rows whose logits are wanted, ascending
+  // Streaming eviction, see AttentionShape; all three are empty if no sequence of the batch has it.
+  std::vector<std::int32_t> kv_sinks;        // [num_seqs]
+  std::vector<std::int32_t> kv_windows;      // [num_seqs], 0 = the sequence sees all
+  std::vector<std::int32_t> sink_positions;  // [num_tokens], of the query against the sinks
 
   std::int64_t num_tokens() const { return static_cast<std::int64_t>(token_ids.size()); }
   std::int64_t num_seqs() const { return static_cast<std::int64_t>(context_lens.size()); }

@@ -103,6 +103,18 @@ class Decoder final : public Model {
   std::size_t weight_bytes_ = 0;
   std::vector<std::string> report_;
 
+  // Of the present batch: the table's rows, or own ones where a position lies beyond the table.
+  struct RopeRows {
+    const float* cos = nullptr;
+    const float* sin = nullptr;
+    const std::int32_t* positions = nullptr;
+  };
+  void find_rope_rows(const Batch& batch);
+  void rope(float* x, std::int64_t num_tokens, std::int64_t num_heads, const RopeRows& rows);
+  RopeRows rope_rows_;
+  std::vector<std::int32_t> far_rows_;
+
+  Activations far_cos_, far_sin_, sink_q_;
   Activations x_, q_, k_, v_, attended_, activated_, picked_, logits_;
 };
 
@@ -217,9 +229,14 @@ void Decoder::attention_block(const Layer& layer, std::int64_t index, const Batc
     backend_.rms_norm(q, layer.q_norm.data(), eps, tokens * heads, head_dim, q);
     backend_.rms_norm(k, layer.k_norm.data(), eps, tokens * kv_heads, head_dim, k);
   }
-  const std::int32_t* positions = batch.positions.data();
-  backend_.rope(q, tokens, heads, head_dim, rope_.half_dim, rope_.cos.data(), rope_.sin.data(), positions);
-  backend_.rope(k, tokens, kv_heads, head_dim, rope_.half_dim, rope_.cos.data(), rope_.sin.data(), positions);
+  float* sink_q = nullptr;
+  if (!batch.sink_positions.empty()) {
+    sink_q = sink_q_.rows(tokens, heads * head_dim);
+    std::copy_n(q, tokens * heads * head_dim, sink_q);
+    rope(sink_q, tokens, heads, {rope_.cos.data(), rope_.sin.data(), batch.sink_positions.data()});
+  }
+  rope(q, tokens, heads, rope_rows_);
+  rope(k, tokens, kv_heads, rope_rows_);
   backend_.store_kv(*kv_, index, k, v, tokens, batch.slots.data());
 
   AttentionShape shape;
@@ -228,6 +245,11 @@ void Decoder::attention_block(const Layer& layer, std::int64_t index, const Batc
   shape.context_lens = batch.context_lens.data();
   shape.block_tables = batch.block_tables.data();
   shape.block_table_stride = batch.block_table_stride;
+  if (sink_q != nullptr) {
+    shape.kv_sinks = batch.kv_sinks.data();
+    shape.kv_windows = batch.kv_windows.data();
+    shape.sink_q = sink_q;
+  }
   AttentionParams params;
   params.num_heads = heads;
   params.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
@@ -238,6 +260,31 @@ void Decoder::attention_block(const Layer& layer, std::int64_t index, const Batc
   LinearTarget o = layer.o.to(x);
   o.accumulate = true;
   backend_.linear({attended, tokens}, {&o, 1});
+}
+
+void Decoder::rope(float* x, std::int64_t num_tokens, std::int64_t num_heads, const RopeRows& rows) {
+  backend_.rope(x, num_tokens, num_heads, config_.head_dim, rope_.half_dim, rows.cos, rows.sin,
+                rows.positions);
+}
+
+// A sequence that evicts may run past the table. Its rows are then computed for each batch, bit for bit as
+// the table's are.
+void Decoder::find_rope_rows(const Batch& batch) {
+  rope_rows_ = {rope_.cos.data(), rope_.sin.data(), batch.positions.data()};
+  const auto is_far = [&](std::int32_t position) { return position >= rope_.num_positions; };
+  QUIRE_CHECK(std::none_of(batch.sink_positions.begin(), batch.sink_positions.end(), is_far))
+      << "sinks and window are longer than the " << rope_.num_positions << " positions prepared";
+  if (std::none_of(batch.positions.begin(), batch.positions.end(), is_far)) return;
+  const std::int64_t half_dim = rope_.half_dim;
+  float* cos = far_cos_.rows(batch.num_tokens(), half_dim);
+  float* sin = far_sin_.rows(batch.num_tokens(), half_dim);
+  far_rows_.resize(batch.positions.size());
+  std::iota(far_rows_.begin(), far_rows_.end(), 0);
+  for (std::size_t t = 0; t < batch.positions.size(); ++t) {
+    const std::int64_t row = static_cast<std::int64_t>(t) * half_dim;
+    fill_rope_row(rope_.frequencies, batch.positions[t], cos + row, sin + row);
+  }
+  rope_rows_ = {cos, sin, far_rows_.data()};
 }
 
 void Decoder::mlp_block(const Layer& layer, std::int64_t num_tokens, float* x) {
@@ -256,6 +303,7 @@ Logits Decoder::forward(const Batch& batch) {
   const std::int64_t tokens = batch.num_tokens();
   const std::int64_t hidden = config_.hidden_size;
   float* x = x_.rows(tokens, hidden);
+  find_rope_rows(batch);
   backend_.embed(*embedding_, batch.token_ids, x);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     attention_block(layers_[i], static_cast<std::int64_t>(i), batch, x);

@@ -13,7 +13,14 @@
 
 namespace quire {
 
+// The angle per position of each rotated pair, and the factor on cos and sin.
+struct RopeFrequencies {
+  std::vector<double> inverse;  // [rope_dim / 2], radians per position
+  double amplitude = 1.0;
+};
+
 struct RopeTable {
+  RopeFrequencies frequencies;
   std::int64_t num_positions = 0;
   std::int64_t half_dim = 0;
   std::vector<float> cos;  // [num_positions, half_dim]
@@ -26,11 +33,10 @@ struct RopeTable {
 // pool: spreads the work; may be null.
 RopeTable make_rope_table(const ModelConfig& config, std::int64_t num_positions, ThreadPool* pool = nullptr);
 
-// The angle per position of each rotated pair, and the factor on cos and sin; for tests.
-struct RopeFrequencies {
-  std::vector<double> inverse;  // [rope_dim / 2], radians per position
-  double amplitude = 1.0;
-};
+// One row of the table, [half_dim] each, for any position: the angle is a double, whose error at position
+// 2^31 is below 1e-6 radians.
+void fill_rope_row(const RopeFrequencies& frequencies, std::int64_t position, float* cos, float* sin);
+
 RopeFrequencies rope_frequencies(const ModelConfig& config, std::int64_t num_positions);
 
 }  // namespace quire

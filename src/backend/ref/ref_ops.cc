@@ -162,17 +162,23 @@ void attention(const float* q, const RefKvCache& cache, std::int64_t layer, cons
     const auto slot_of = [&](std::int64_t position) {
       return table[position / spec.block_size] * spec.block_size + position % spec.block_size;
     };
+    const AttentionReach reach = attention_reach(shape, params, s);
     const std::int64_t num_queries = shape.query_starts[s + 1] - shape.query_starts[s];
+    std::vector<std::int64_t> seen;
     for (std::int64_t i = 0; i < num_queries; ++i) {
       const std::int64_t row = shape.query_starts[s] + i;
       const std::int64_t position = shape.context_lens[s] - num_queries + i;
-      const std::int64_t first =
-          params.window > 0 ? std::max<std::int64_t>(0, position - params.window + 1) : 0;
+      const std::int64_t oldest = reach.window > 0 ? position - reach.window + 1 : 0;
+      seen.clear();
+      for (std::int64_t p = 0; p <= position; ++p) {
+        if (p < reach.sinks || p >= oldest) seen.push_back(p);
+      }
       for (std::int64_t h = 0; h < params.num_heads; ++h) {
-        const float* query = q + (row * params.num_heads + h) * head_dim;
+        const std::int64_t place = (row * params.num_heads + h) * head_dim;
         weights.clear();
         double largest = -INFINITY;
-        for (std::int64_t p = first; p <= position; ++p) {
+        for (const std::int64_t p : seen) {
+          const float* query = (p < reach.sinks ? shape.sink_q : q) + place;
           const float* key = cache.key(layer, slot_of(p), h / heads_per_kv);
           double score = 0;
           for (std::int64_t d = 0; d < head_dim; ++d) score += static_cast<double>(query[d]) * key[d];
@@ -187,9 +193,9 @@ void attention(const float* q, const RefKvCache& cache, std::int64_t layer, cons
           total += weight;
         }
         std::fill(sum.begin(), sum.end(), 0.0);
-        for (std::int64_t p = first; p <= position; ++p) {
-          const float* value = cache.value(layer, slot_of(p), h / heads_per_kv);
-          const double weight = weights[static_cast<std::size_t>(p - first)];
+        for (std::size_t j = 0; j < seen.size(); ++j) {
+          const float* value = cache.value(layer, slot_of(seen[j]), h / heads_per_kv);
+          const double weight = weights[j];
           for (std::int64_t d = 0; d < head_dim; ++d) sum[static_cast<std::size_t>(d)] += weight * value[d];
         }
         float* result = out + (row * params.num_heads + h) * head_dim;

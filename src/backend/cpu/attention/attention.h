@@ -44,9 +44,11 @@ class Attention {
     std::int32_t count = 0;
     std::int32_t first_split = 0;  // what the queries see
     std::int32_t end_split = 0;
-    std::int64_t states = -1;  // place of the states of a unit that is cut, in floats
+    std::int64_t sinks = 0;    // then first_split is of what is seen behind them
+    std::int64_t window = 0;   // 0 = none
+    std::int64_t states = -1;  // place of the states of a unit that is cut, in floats; the sinks' is the last
   };
-  // What one thread takes at a time: a unit, or some splits of it.
+  // What one thread takes at a time: a unit, some splits of it, or its sinks (first_split kSinkPiece).
   struct Piece {
     std::int64_t cost = 0;
     std::int32_t unit = 0;
@@ -55,6 +57,8 @@ class Attention {
   };
   void plan(const AttentionKernel& kernel, const KvSpec& spec, const AttentionShape& shape,
             const AttentionParams& params);
+  void add_pieces(std::size_t unit, std::int64_t num_parts, std::int64_t head_dim);
+  void clear_pieces();
   void cut(const KvSpec& spec);
   std::int64_t makespan() const;
 
@@ -65,6 +69,7 @@ class Attention {
   std::vector<std::int32_t> cut_units_;
   std::vector<Buffer> scratch_;  // one per thread, kept between calls
   Buffer states_;
+  std::int64_t num_state_floats_ = 0;  // of the present cut
 };
 
 }  // namespace quire::cpu

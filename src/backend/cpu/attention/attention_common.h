@@ -130,7 +130,8 @@ struct Visible {
 };
 inline Visible row_sees(const AttentionTile& tile, int row) {
   const std::int64_t position = tile.first_position + row / tile.num_heads;
-  return {tile.window > 0 ? max_of(0, position - tile.window + 1) : 0, position + 1};
+  const std::int64_t oldest = tile.window > 0 ? position - tile.window + 1 : 0;
+  return {max_of(tile.visible_begin, oldest), min_of(position + 1, tile.visible_end)};
 }
 // The same, within `count` positions from `start` on and counted from there.
 inline Visible row_sees(const AttentionTile& tile, int row, std::int64_t start, std::int64_t count) {
@@ -157,9 +158,11 @@ inline void merge_split(const AttentionTile& tile, std::int64_t split, const Sta
   for (int r = 0; r < num_rows; ++r) {
     const Visible visible = row_sees(tile, r);
     if (visible.low >= (split + 1) * kSplit || visible.high <= split * kSplit) continue;
+    if (visible.low >= visible.high) continue;
     const float* part = from.totals + r * padded_dim;
     float* total = into.totals + r * padded_dim;
-    if (visible.low >= split * kSplit || split == 0) {
+    const bool is_first = tile.sink_state == nullptr && (visible.low >= split * kSplit || split == 0);
+    if (is_first) {
       for (std::int64_t d = 0; d < padded_dim; d += kLanes) v_store(total + d, v_load(part + d));
       into.maximum(r) = from.maximum(r);
       into.sum(r) = from.sum(r);
@@ -224,6 +227,9 @@ void merge_states(const AttentionTile& tile) {
   const std::int64_t padded_dim = round_up_to_lanes(tile.head_dim);
   const std::int64_t state_floats = attention_state_floats(num_rows, tile.head_dim);
   const State all(reinterpret_cast<float*>(tile.scratch), num_rows, padded_dim);
+  if (tile.sink_state != nullptr) {  // every row sees some
+    __builtin_memcpy(tile.scratch, tile.sink_state, static_cast<std::size_t>(state_floats) * sizeof(float));
+  }
   for (std::int64_t split = tile.first_split; split < tile.end_split; ++split) {
     merge_split(tile, split,
                 State(tile.states + (split - tile.first_split) * state_floats, num_rows, padded_dim), all);

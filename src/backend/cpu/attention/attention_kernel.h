@@ -23,7 +23,9 @@ struct AttentionTile {
   std::int64_t num_heads;       // query heads that share the kv head; num_queries * num_heads <= max_rows
   std::int64_t first_position;  // of query 0
   std::int64_t head_dim;
-  std::int64_t window;  // 0 = none
+  std::int64_t window;         // 0 = none
+  std::int64_t visible_begin;  // positions outside [visible_begin, visible_end) are hidden from all rows
+  std::int64_t visible_end;
   float scale;
   float softcap;  // 0 = none
 
@@ -44,6 +46,8 @@ struct AttentionTile {
   std::int64_t first_split;
   std::int64_t end_split;
   float* states;
+  // merge only: the state of the sinks, which come before all splits; null = none.
+  const float* sink_state;
 };
 
 // The state of `num_rows` rows after one split: per row the weighted values [padded head_dim], then per row
