@@ -50,19 +50,24 @@ std::int32_t KvPool::take() {
   const std::int32_t block = blocks_.back().next;
   unlink(block);
   blocks_[static_cast<std::size_t>(block)].num_references = 1;
+  if (observer_ != nullptr) observer_->on_taken(block);
   return block;
 }
 
 void KvPool::share(std::int32_t block) {
   check_number(block);
-  if (blocks_[static_cast<std::size_t>(block)].num_references++ == 0) unlink(block);
+  if (blocks_[static_cast<std::size_t>(block)].num_references++ > 0) return;
+  unlink(block);
+  if (observer_ != nullptr) observer_->on_called_back(block);
 }
 
 void KvPool::release(std::int32_t block) {
   check_number(block);
   Block& self = blocks_[static_cast<std::size_t>(block)];
   QUIRE_CHECK_GT(self.num_references, 0) << "block " << block << " is free already";
-  if (--self.num_references == 0) link_last(block);
+  if (--self.num_references > 0) return;
+  link_last(block);
+  if (observer_ != nullptr) observer_->on_freed(block);
 }
 
 void KvPool::release_all(std::vector<std::int32_t>& blocks) {

@@ -9,12 +9,28 @@
 
 namespace quire {
 
+// Told what happens to blocks, on the engine thread and inside the call that does it: must be quick and must
+// not use the pool.
+class BlockObserver {
+ public:
+  virtual ~BlockObserver() = default;
+  // Taken from the front of the free queue: what it held until now is lost.
+  virtual void on_taken(std::int32_t block) = 0;
+  // Its last reference is gone. What it holds stays intact until it is taken.
+  virtual void on_freed(std::int32_t block) = 0;
+  // share() of a free block: what it holds is used again.
+  virtual void on_called_back(std::int32_t block) = 0;
+};
+
 // The free blocks form a queue: take() gives the one that has been free longest, so what was freed last stays
 // intact longest. It is a linked list, so that a free block can also be called back from its middle: share()
 // on a block that nobody uses is what a hit in a prefix cache is.
 class KvPool {
  public:
   KvPool(std::int64_t num_blocks, std::int64_t block_size);
+
+  // Null = nobody. The observer must outlive its registration.
+  void set_observer(BlockObserver* observer) { observer_ = observer; }
 
   std::int64_t num_blocks() const { return num_blocks_; }
   std::int64_t block_size() const { return block_size_; }
@@ -48,6 +64,7 @@ class KvPool {
   const std::int64_t num_blocks_;
   const std::int64_t block_size_;
   std::int64_t num_free_ = 0;
+  BlockObserver* observer_ = nullptr;
   std::vector<Block> blocks_;  // [num_blocks + 1]; the last is the ends of the free queue
 };
 

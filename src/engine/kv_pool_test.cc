@@ -4,6 +4,7 @@
 #include <numeric>
 #include <random>
 #include <set>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -93,6 +94,33 @@ TEST(KvPool, CountsHoldUnderRandomUse) {
     const std::set<std::int32_t> held(references.begin(), references.end());
     ASSERT_EQ(pool.num_free(), 17 - static_cast<std::int64_t>(held.size()));
   }
+}
+
+// Writes down what it is told.
+class RecordingObserver final : public BlockObserver {
+ public:
+  void on_taken(std::int32_t block) override { events.push_back("taken " + std::to_string(block)); }
+  void on_freed(std::int32_t block) override { events.push_back("freed " + std::to_string(block)); }
+  void on_called_back(std::int32_t block) override { events.push_back("back " + std::to_string(block)); }
+  std::vector<std::string> events;
+};
+
+TEST(KvPool, TellsTheObserverWhenABlockIsTakenFreedAndCalledBack) {
+  KvPool pool(2, 1);
+  RecordingObserver observer;
+  pool.set_observer(&observer);
+  const std::int32_t block = pool.take();
+  pool.share(block);    // used twice: says nothing of the block's content
+  pool.release(block);  // nor does this
+  pool.release(block);
+  pool.share(block);
+  pool.release(block);
+  EXPECT_EQ(pool.take(), 1);
+  EXPECT_EQ(observer.events,
+            (std::vector<std::string>{"taken 0", "freed 0", "back 0", "freed 0", "taken 1"}));
+  pool.set_observer(nullptr);
+  pool.release(1);
+  EXPECT_EQ(observer.events.size(), 5u);
 }
 
 using KvPoolDeathTest = testing::Test;
