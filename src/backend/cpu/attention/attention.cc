@@ -77,8 +77,10 @@ void Attention::plan(const AttentionKernel& kernel, const KvSpec& spec, const At
         unit.first = static_cast<std::int32_t>(q);
         unit.count = static_cast<std::int32_t>(count);
         unit.first_split = static_cast<std::int32_t>(begin / kSplit);
-        // The first queries may see nothing behind the sinks.
-        unit.end_split = std::max(unit.first_split, static_cast<std::int32_t>((end + kSplit - 1) / kSplit));
+        // The first queries may see nothing behind the sinks: then there is no split, as the kernels expect
+        // some row to see some position of each.
+        unit.end_split =
+            begin < end ? static_cast<std::int32_t>((end + kSplit - 1) / kSplit) : unit.first_split;
         unit.sinks = reach.sinks;
         unit.window = reach.window;
         units_.push_back(unit);
