@@ -139,6 +139,24 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
       ->capture_default_str();
 }
 
+void add_eviction_flags(CLI::App& command, ModelFlags& flags) {
+  command
+      .add_option(
+          "--kv-eviction", flags.kv_eviction,
+          "Which keys and values are forgotten, so that a text may be of any length in a fixed number "
+          "of blocks: none, or streaming (the first tokens and the last ones are kept)")
+      ->check(CLI::IsMember({"none", "streaming"}))
+      ->capture_default_str();
+  command.add_option("--kv-sinks", flags.eviction.sinks, "First tokens that --kv-eviction streaming keeps")
+      ->check(CLI::Range(std::int64_t{0}, kMaxKvSinks))
+      ->capture_default_str();
+  command
+      .add_option("--kv-window", flags.eviction.window,
+                  "Last tokens that --kv-eviction streaming keeps; at least --block-size")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31))
+      ->capture_default_str();
+}
+
 void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
   command.add_option("--temperature", flags.temperature, "0 = always the most likely token")
       ->check(CLI::Range(0.0, 100.0));
@@ -169,6 +187,7 @@ Result<GenerateRequest> make_request(const SamplingFlags& flags, const ModelFlag
   sampling.frequency_penalty = flags.frequency_penalty.value_or(0);
   sampling.ignore_eos = flags.ignore_eos;
   sampling.seed = model_flags.seed;
+  request.eviction = model.eviction;
   request.max_tokens = flags.max_tokens;
   for (const std::string& stop : flags.stop) {
     if (stop.empty()) return invalid("--stop: an empty text would stop at once", "stop");
@@ -323,6 +342,15 @@ Result<Machine> load_weights(const ModelFlags& flags, const std::function<void(d
   return machine;
 }
 
+// The policy of requests that name none. Refused here, it would be refused for each of them.
+Result<KvEviction> eviction_of(const ModelFlags& flags, const EngineConfig& engine) {
+  KvEviction eviction = flags.eviction;
+  if (flags.kv_eviction == "streaming") eviction.policy = KvEvictionPolicy::kStreaming;
+  const Status status = check_eviction(eviction, engine.num_blocks, engine.block_size, engine.max_model_len);
+  if (status.ok()) return eviction;
+  return make_error(status.error().code, "--kv-eviction streaming: " + status.error().message, "kv-eviction");
+}
+
 Status start_engine(const ModelFlags& flags, const Machine& machine,
                     std::function<void(const StepReport&)> on_step, LoadedModel& out, Report& report) {
   const ModelConfig& config = out.model->config();
@@ -353,6 +381,7 @@ Status start_engine(const ModelFlags& flags, const Machine& machine,
   QUIRE_TRY(const KvPlan plan, plan_kv(input));
   engine.num_blocks = plan.num_blocks;
   engine.max_model_len = plan.max_model_len;
+  QUIRE_TRY(out.served.eviction, eviction_of(flags, engine));
   QUIRE_RETURN_IF_ERROR(out.model->allocate_kv(engine.num_blocks, engine.block_size, engine.kv_dtype));
   out.engine = std::make_unique<Engine>(*out.model, out.backend->pool(), engine, std::move(on_step));
   out.engine->start();
@@ -382,6 +411,14 @@ Status start_engine(const ModelFlags& flags, const Machine& machine,
                              {"max_num_seqs", used.max_num_seqs},
                              {"max_num_batched_tokens", used.max_num_batched_tokens},
                              {"max_num_queued_reqs", used.max_num_queued_reqs}};
+  const KvEviction& eviction = out.served.eviction;
+  if (eviction.evicts()) {
+    report.add("kv eviction", fmt::format("streaming: the first {} tokens and the last {} are kept",
+                                          eviction.sinks, eviction.window));
+  }
+  report.info()["kv_eviction"] = {{"policy", eviction.evicts() ? "streaming" : "none"},
+                                  {"sinks", eviction.sinks},
+                                  {"window", eviction.window}};
   report.info()["kv_cache"] = {{"num_blocks", used.num_blocks},
                                {"block_size", used.block_size},
                                {"dtype", std::string(dtype_name(used.kv_dtype))},

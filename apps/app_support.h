@@ -44,11 +44,15 @@ struct ModelFlags {
   std::string kv_cache_memory;
   std::string kv_cache_dtype = "auto";
   std::int64_t max_num_queued_reqs = 0;
+  std::string kv_eviction = "none";  // the flag; load_for_serving makes eviction.policy of it
+  KvEviction eviction;
   std::optional<std::uint64_t> seed;
   std::string log_level = "info";
 };
 
 void add_model_flags(CLI::App& command, ModelFlags& flags);
+// --kv-eviction, --kv-sinks, --kv-window: what requests get that do not say (ServedModel::eviction).
+void add_eviction_flags(CLI::App& command, ModelFlags& flags);
 
 // Everything a request needs. Members are destroyed in the right order: engine first.
 struct LoadedModel {

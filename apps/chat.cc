@@ -208,6 +208,7 @@ void add_chat_command(CLI::App& app, int* exit_code) {
   flags->model.max_num_seqs = 1;
   flags->model.log_level = "warning";
   add_model_flags(*command, flags->model);
+  add_eviction_flags(*command, flags->model);
   add_sampling_flags(*command, flags->sampling);
   command->add_option("--system", flags->system, "The system message");
   command->callback([flags, exit_code] {

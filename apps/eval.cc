@@ -133,6 +133,7 @@ class Scorer {
       TokenRequest request;
       request.id = "eval";
       request.prompt.assign(scores_.ids.begin() + window.begin, scores_.ids.begin() + window.end);
+      request.eviction = model_.served.eviction;
       request.params.max_tokens = 0;
       request.params.num_prompt_logprobs = 0;
       request.stream = stream;
@@ -171,7 +172,9 @@ class Scorer {
 Result<Scores> score(PplFlags flags, const std::string& text) {
   Scores scores;
   scores.context = flags.context;
-  if (flags.context > 0) flags.model.max_model_len = std::to_string(flags.context);
+  // With eviction a window of the text may be longer than the model's context, and than the cache.
+  const bool evicts = flags.model.kv_eviction != "none";
+  if (flags.context > 0 && !evicts) flags.model.max_model_len = std::to_string(flags.context);
   if (!flags.model.max_num_seqs_given) {
     const std::int64_t context = flags.context > 0 ? flags.context : kDefaultContext;
     flags.model.max_num_seqs = std::clamp<std::int64_t>(kDefaultContext / context, 1, 16);
@@ -196,6 +199,9 @@ Result<Scores> score(PplFlags flags, const std::string& text) {
   scores.model = model->served.names.front();
   scores.settings = fmt::format("compute {}, KV {}", compute_mode_name(model->backend->compute_mode()),
                                 dtype_name(model->engine->config().kv_dtype));
+  if (const KvEviction& eviction = model->served.eviction; eviction.evicts()) {
+    scores.settings += fmt::format(", streaming ({} sinks, window {})", eviction.sinks, eviction.window);
+  }
   scores.ids = model->tokenizer->encode(text, {true, true});
   if (flags.max_tokens > 0 && static_cast<std::int64_t>(scores.ids.size()) > flags.max_tokens) {
     scores.ids.resize(static_cast<std::size_t>(flags.max_tokens));
@@ -353,6 +359,7 @@ void add_ppl_command(CLI::App& eval, int* exit_code) {
   auto flags = std::make_shared<PplFlags>();
   flags->model.log_level = "warning";
   add_model_flags(*command, flags->model);
+  add_eviction_flags(*command, flags->model);
   const CLI::Range count(std::int64_t{1}, std::int64_t{1} << 40);
   command->add_option("--text", flags->text, "The text, a file in UTF-8")->required();
   command

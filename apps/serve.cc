@@ -208,6 +208,7 @@ void add_serve_command(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand("serve", "Serve a model over HTTP with OpenAI's API");
   auto flags = std::make_shared<ServeFlags>();
   add_model_flags(*command, flags->model);
+  add_eviction_flags(*command, flags->model);
   command
       ->add_option("--max-num-queued-reqs", flags->model.max_num_queued_reqs,
                    "Sequences that may wait; beyond it requests get 503. 0 = no bound")

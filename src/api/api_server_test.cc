@@ -111,6 +111,43 @@ TEST_F(ApiServerTest, StreamsTheRoleWithTheFirstToken) {
   EXPECT_TRUE(writer.answer.body.ends_with("data: [DONE]\n\n"));
 }
 
+TEST_F(ApiServerTest, EvictionLiftsTheBoundOfTheContext) {
+  // 256 is the context; without <eos> (257) no answer ends by itself.
+  const std::string longer =
+      R"({"prompt": "A", "temperature": 0, "max_tokens": 400, "logit_bias": {"257": -100})";
+  EXPECT_EQ(json_of(post("/v1/completions", longer + "}"))["usage"]["completion_tokens"], 255);
+  const std::string evicting = longer + R"(, "kv_eviction": "streaming", "kv_window": 32)";
+  EXPECT_EQ(json_of(post("/v1/completions", evicting + "}"))["usage"]["completion_tokens"], 400);
+  const std::string long_prompt =
+      std::string(R"({"prompt": ")") + std::string(300, 'A') + R"(", "max_tokens": 2)";
+  EXPECT_EQ(post("/v1/completions", long_prompt + "}").answer.status, 400);
+  EXPECT_EQ(post("/v1/completions", long_prompt + R"(, "kv_eviction": "streaming", "kv_window": 32})")
+                .answer.status,
+            200);
+}
+
+TEST_F(ApiServerTest, EvictionIsCheckedFieldByField) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("kv_eviction": "oldest")", "kv_eviction"},
+      {R"("kv_eviction": 1)", "kv_eviction"},
+      {R"("kv_eviction": "h2o")", "kv_eviction"},
+      {R"("kv_heavy_hitters": 8)", "kv_heavy_hitters"},
+      {R"("kv_window": 32)", "kv_window"},  // of no policy
+      {R"("kv_eviction": "none", "kv_sinks": 4)", "kv_sinks"},
+      {R"("kv_eviction": "streaming", "kv_sinks": -1)", "kv_sinks"},
+      {R"("kv_eviction": "streaming", "kv_window": 64, "kv_sinks": 513)", "kv_sinks"},
+      {R"("kv_eviction": "streaming", "kv_window": 15)", "kv_window"},   // less than a block
+      {R"("kv_eviction": "streaming", "kv_window": 253)", "kv_window"},  // with the sinks over the context
+      {R"("kv_eviction": "streaming", "kv_window": 1.5)", "kv_window"},
+  };
+  for (const auto& [fields, param] : cases) {
+    const auto writer = post("/v1/completions", std::string(R"({"prompt": "A", )") + fields + "}");
+    EXPECT_EQ(writer.answer.status, 400) << fields;
+    EXPECT_EQ(json_of(writer)["error"]["param"], param) << fields;
+    EXPECT_THAT(writer.answer.body, HasSubstr(param));
+  }
+}
+
 TEST_F(ApiServerTest, StopStringsEndAChoiceAndFreeItsSequence) {
   const Json answer = json_of(
       post("/v1/completions", R"({"prompt": "A", "temperature": 0, "stop": ["EF"], "max_tokens": 200})"));

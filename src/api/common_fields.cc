@@ -66,6 +66,32 @@ void read_stream(FieldReader& fields, GenerateRequest& request) {
   }
 }
 
+// What the request forgets. Whether it fits this server's cache is checked as it is submitted.
+void read_eviction(FieldReader& fields, const ServedModel& model, GenerateRequest& request) {
+  KvEviction& eviction = request.eviction;
+  eviction = model.eviction;
+  if (fields.find("kv_eviction") != nullptr) {
+    std::string policy;
+    fields.string("kv_eviction", policy);
+    if (policy == "h2o") {
+      fields.fail("kv_eviction", "\"h2o\" is not offered; choose \"none\" or \"streaming\".",
+                  ErrorCode::kUnsupported);
+    } else if (policy != "none" && policy != "streaming") {
+      fields.fail("kv_eviction",
+                  fmt::format("must be \"none\" or \"streaming\", got \"{}\".", policy.substr(0, 64)));
+    }
+    eviction.policy = policy == "streaming" ? KvEvictionPolicy::kStreaming : KvEvictionPolicy::kNone;
+  }
+  fields.refuse("kv_heavy_hitters", "it belongs to the policy \"h2o\", which is not offered.");
+  for (const char* name : {"kv_sinks", "kv_window"}) {
+    if (fields.find(name) != nullptr && !eviction.evicts()) {
+      fields.fail(name, "is only allowed together with \"kv_eviction\": \"streaming\".");
+    }
+  }
+  fields.integer("kv_sinks", eviction.sinks, {0});
+  fields.integer("kv_window", eviction.window, {1});
+}
+
 // Fields that other servers know and this one does not offer (yet). Each is named in a 400, not dropped.
 void refuse_unsupported(FieldReader& fields) {
   fields.refuse("use_beam_search", "use sampling with \"n\" instead.", false);
@@ -174,6 +200,7 @@ void read_common_fields(FieldReader& fields, const ServedModel& model, const Api
   if (request_id.size() > 128) fields.fail("request_id", "must not be longer than 128 bytes.");
   if (!request_id.empty()) request.id += request_id;
 
+  read_eviction(fields, model, request);
   read_stream(fields, request);
   std::optional<std::int64_t> prompt_logprobs;
   fields.integer("prompt_logprobs", prompt_logprobs, {0, options.max_logprobs});

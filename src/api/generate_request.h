@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "api/json.h"
+#include "engine/kv_eviction.h"
 #include "engine/sampling_params.h"
 
 namespace quire {
@@ -54,6 +55,7 @@ struct GenerateRequest {
   std::vector<std::string> bad_words;
   bool skip_special_tokens = true;
   std::int32_t priority = 0;
+  KvEviction eviction;  // checked against the cache when submitted
 
   bool stream = false;
   bool include_usage = false;

@@ -33,6 +33,7 @@ struct ServedModel {
   std::string chat_template_problem;            // with this reason
   std::vector<std::int32_t> eos_ids;
   SamplingDefaults defaults;
+  KvEviction eviction;  // of requests that name none
   std::int64_t max_model_len = 0;
   std::int64_t vocab_size = 0;  // ids below this may be fed to the model
   std::int64_t created = 0;     // Unix seconds

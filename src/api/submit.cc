@@ -1,6 +1,7 @@
 #include "api/submit.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -130,7 +131,9 @@ Result<PromptTokens> encode_chat(const ChatPrompt& chat, bool add_special_tokens
 Result<Submission> submit(const GenerateRequest& request, const ServedModel& model,
                           const ApiOptions& options) {
   Submission submission;
-  const std::int64_t limit = model.max_model_len;
+  // Who evicts is not bound by the context; positions are int32 in the engine.
+  const bool evicts = request.eviction.evicts();
+  const std::int64_t limit = evicts ? std::numeric_limits<std::int32_t>::max() : model.max_model_len;
   if (request.chat) {
     QUIRE_TRY(PromptTokens prompt, encode_chat(*request.chat, request.add_special_tokens, model, options));
     submission.prompts.push_back(std::move(prompt));
@@ -157,7 +160,7 @@ Result<Submission> submit(const GenerateRequest& request, const ServedModel& mod
     const auto& ids = submission.prompts[static_cast<std::size_t>(p)].ids;
     const std::int64_t room = limit - static_cast<std::int64_t>(ids.size());
     const std::int64_t wanted = request.max_tokens ? *request.max_tokens
-                                : request.chat     ? room
+                                : request.chat     ? (evicts ? model.max_model_len : room)
                                                    : kDefaultCompletionTokens;
     for (std::int32_t i = 0; i < n; ++i) {
       TokenRequest token_request;
@@ -170,6 +173,7 @@ Result<Submission> submit(const GenerateRequest& request, const ServedModel& mod
       // Choices of one seeded request differ, and each equals a request of its own with seed + i.
       if (sampling.seed) token_request.params.seed = *sampling.seed + static_cast<std::uint64_t>(i);
       token_request.priority = request.priority;
+      token_request.eviction = request.eviction;
       token_request.stream = submission.stream;
       token_request.choice = p * n + i;
       token_requests.push_back(std::move(token_request));

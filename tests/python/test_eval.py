@@ -78,7 +78,22 @@ def test_against_itself_and_another_cache_type(random_path, text_path, whole):
     assert other["perplexity_ratio"] == pytest.approx(math.exp(-other["mean_logprob_difference"]), rel=1e-9)
 
 
+def test_streaming_eviction(random_path, text_path, whole):
+    """A window as long as the text forgets nothing; a short one is another distribution, in far fewer blocks."""
+    def score(*args):
+        return json.loads(ppl(random_path, "--text", text_path, "--context", 500, "--json", "--kv-eviction", "streaming",
+                              "--against", whole[2], *args))
+
+    # The sinks are summed apart, so the last bits differ.
+    assert score("--kv-window", 400)["against"]["largest_difference"] < 1e-4
+    short = score("--kv-window", 32, "--kv-sinks", 2, "--kv-blocks", 8)
+    assert short["num_scored"] == len(whole[1]) and "streaming (2 sinks, window 32)" in short["settings"]
+    assert short["against"]["largest_difference"] > 1e-2
+
+
 @pytest.mark.parametrize("args, message", [
+    (["--kv-eviction", "streaming", "--kv-window", "8"], "kv_window must be at least one block"),
+    (["--kv-eviction", "streaming", "--kv-window", "60", "--kv-blocks", "4"], "need 6 KV blocks"),
     (["--context", "1"], "--context 1"),
     (["--context", "50", "--stride", "50"], "choose 1 to 49"),
     (["--max-tokens", "1"], "at least 2"),
