@@ -5,14 +5,16 @@ PORT ?= 8000
 ARGS ?=
 BUILD := build/release
 JOBS ?= $(shell nproc)
+SCHEDULES ?= 10000
 
-.PHONY: all build serve test deps check format unit asan tsan fuzz pytest bench clean help
+.PHONY: all build serve test test-long deps check format unit asan tsan fuzz pytest bench clean help
 
 all: build
 
 help:
 	@echo "make serve [MODEL=smollm2-135m] [HOST=127.0.0.1] [PORT=8000] [ARGS=...]   build, fetch the model, serve it"
 	@echo "make test      everything CI runs: checks, unit tests (plain, asan, tsan), fuzzers, server tests"
+	@echo "make test-long the exactness proof on SCHEDULES=10000 random schedules (make test: 500); minutes"
 	@echo "make build     build/release/quire only"
 	@echo "make check     formatting, layers, instruction-set symbols"
 	@echo "make unit | asan | tsan | fuzz | pytest     one part of make test"
@@ -31,6 +33,11 @@ serve: build
 
 test:
 	@tools/run_tests.sh
+
+test-long: deps
+	@cmake --preset release >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS) --target quire_engine_test
+	QUIRE_SCHEDULES=$(SCHEDULES) $(BUILD)/quire_engine_test --gtest_filter='RandomSchedule.*'
 
 check unit asan tsan fuzz pytest: deps
 	@tools/run_tests.sh $@

@@ -56,6 +56,50 @@ TEST(Engine, CancelStormsLeaveNothingBehind) {  // CON-01, KVC-08
   EXPECT_GT(server.engine->stats().finished_abort, 100u);
 }
 
+// Clients that stay, that cancel, and that go without reading what is left: nothing of them stays.
+TEST(Engine, TenThousandRequestsLeaveNothingBehind) {
+  constexpr std::uint64_t kRequests = 10000;
+  constexpr std::uint64_t kWave = 40;
+  EngineConfig config = make_config(48, 4);
+  config.max_num_seqs = 8;
+  Server server(config);
+  server.engine->start();
+  std::mt19937 random(11);
+  std::vector<std::weak_ptr<TokenStream>> left;
+  for (std::uint64_t sent = 0; sent < kRequests; sent += kWave) {
+    std::vector<std::shared_ptr<TokenStream>> stay;
+    for (std::uint64_t i = 0; i < kWave; ++i) {
+      TokenRequest request = make_request(random_prompt(random() % 50, 1 + random() % 40), 1 + random() % 12);
+      request.params.ignore_eos = true;
+      auto stream = server.submit(std::move(request));
+      if (random() % 4 == 0) {
+        left.push_back(stream);
+        stream->cancel_all();  // as a closed connection does, before it lets go of the stream
+        continue;
+      }
+      stay.push_back(stream);
+      if (random() % 3 == 0) stay[random() % stay.size()]->cancel_all();
+    }
+    for (auto& stream : stay) read_one(*stream);
+    const auto busy = [&] {
+      const EngineStats now = server.engine->stats();
+      return now.finished_stop + now.finished_length + now.finished_abort < sent + kWave;
+    };
+    while (busy()) std::this_thread::yield();
+  }
+  const EngineStats stats = server.engine->stats();
+  EXPECT_EQ(stats.num_running, 0);
+  EXPECT_EQ(stats.num_waiting, 0);
+  EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
+  server.engine.reset();
+  for (const auto& stream : left) EXPECT_TRUE(stream.expired()) << "a stream is held after its end";
+  EXPECT_EQ(stats.finished_stop + stats.finished_length + stats.finished_abort, kRequests);
+  EXPECT_EQ(stats.finished_error, 0u);
+  EXPECT_GT(stats.finished_abort, kRequests / 5);
+  EXPECT_GT(stats.finished_length, kRequests / 5);
+  EXPECT_GT(stats.num_preemptions, 100u);
+}
+
 TEST(Engine, OneChoiceCanBeCancelledAlone) {
   Server server(make_config(64, 4));
   TokenRequest request = make_request({10, 11}, 8);
