@@ -58,7 +58,11 @@ TEST(Engine, CancelStormsLeaveNothingBehind) {  // CON-01, KVC-08
 
 // Clients that stay, that cancel, and that go without reading what is left: nothing of them stays.
 TEST(Engine, TenThousandRequestsLeaveNothingBehind) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr std::uint64_t kRequests = 1000;  // 10 to 20 times slower there, and each wave is like the others
+#else
   constexpr std::uint64_t kRequests = 10000;
+#endif
   constexpr std::uint64_t kWave = 40;
   EngineConfig config = make_config(48, 4);
   config.max_num_seqs = 8;
@@ -97,7 +101,7 @@ TEST(Engine, TenThousandRequestsLeaveNothingBehind) {
   EXPECT_EQ(stats.finished_error, 0u);
   EXPECT_GT(stats.finished_abort, kRequests / 5);
   EXPECT_GT(stats.finished_length, kRequests / 5);
-  EXPECT_GT(stats.num_preemptions, 100u);
+  EXPECT_GT(stats.num_preemptions, kRequests / 100);
 }
 
 TEST(Engine, OneChoiceCanBeCancelledAlone) {

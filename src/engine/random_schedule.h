@@ -40,7 +40,7 @@ struct Arithmetic {
   auto operator<=>(const Arithmetic&) const = default;
 };
 
-inline constexpr std::int64_t kLongestSequence = 96;  // prompt and output of any request drawn here
+inline constexpr std::int64_t kLongestSequence = 112;  // prompt and output of any request drawn here
 inline constexpr std::int64_t kPageSize = 64;  // requests of the population that one schedule draws from
 
 // Number `index` of the population. Prompts begin with parts of a few documents, so that many share prefixes.
@@ -52,7 +52,7 @@ inline std::vector<TokenRequest> population_request(std::int64_t index) {
   for (std::int64_t left = draw.between(1, 20); left > 0; --left) {
     prompt.push_back(static_cast<std::int32_t>(draw.between(3, 92)));
   }
-  TokenRequest request = make_request(std::move(prompt), draw.between(1, 16));
+  TokenRequest request = make_request(std::move(prompt), draw.between(1, 36));
   SamplingParams& params = request.params;
   params.temperature = draw.one_of<double>({0, 0.7, 1.0, 1.5});
   params.top_k = draw.one_of<std::int64_t>({0, 0, 1, 20});
@@ -93,17 +93,18 @@ struct RandomSchedule {
 inline RandomSchedule draw_schedule(std::uint64_t seed) {
   Draw draw(0xa11ce + seed);
   RandomSchedule schedule;
-  schedule.arithmetic.compute = draw.one_of<ComputeMode>({ComputeMode::kF32, ComputeMode::kBf16});
+  schedule.arithmetic.compute =
+      draw.one_of<ComputeMode>({ComputeMode::kF32, ComputeMode::kBf16, ComputeMode::kInt8});
   schedule.arithmetic.kv_dtype = draw.one_of<DType>({DType::kF32, DType::kBf16, DType::kF16});
   schedule.num_threads = draw.one_in(4) ? 2 : 1;
   EngineConfig& engine = schedule.engine;
   engine.kv_dtype = schedule.arithmetic.kv_dtype;
   engine.block_size = draw.one_of<std::int64_t>({1, 2, 4, 8, 16});
   engine.max_model_len = kLongestSequence;
-  // From room for one sequence, so that they fight for blocks, to room for three.
+  // From room for one sequence, so that they fight for blocks, to room for two of the longest.
   const std::int64_t fewest = kLongestSequence / engine.block_size;
-  engine.num_blocks = draw.between(fewest, 3 * fewest);
-  engine.max_num_seqs = draw.between(1, 8);
+  engine.num_blocks = draw.between(fewest, draw.one_in(3) ? 2 * fewest : fewest + fewest / 4);
+  engine.max_num_seqs = draw.one_in(6) ? 1 : draw.between(2, 8);
   engine.max_num_batched_tokens = engine.max_num_seqs + draw.one_of<std::int64_t>({0, 3, 16, 64, 256});
   engine.seed_given = true;
   const std::int64_t page = static_cast<std::int64_t>(seed) / 1000;
