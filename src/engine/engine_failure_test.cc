@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/sanitized.h"
 #include "engine/engine.h"
 #include "engine/engine_test_util.h"
 
@@ -58,11 +59,7 @@ TEST(Engine, CancelStormsLeaveNothingBehind) {  // CON-01, KVC-08
 
 // Clients that stay, that cancel, and that go without reading what is left: nothing of them stays.
 TEST(Engine, TenThousandRequestsLeaveNothingBehind) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr std::uint64_t kRequests = 1000;  // 10 to 20 times slower there, and each wave is like the others
-#else
-  constexpr std::uint64_t kRequests = 10000;
-#endif
+  constexpr std::uint64_t kRequests = kSanitized ? 1000 : 10000;
   constexpr std::uint64_t kWave = 40;
   EngineConfig config = make_config(48, 4);
   config.max_num_seqs = 8;
