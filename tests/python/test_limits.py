@@ -6,6 +6,7 @@ import socket
 import pytest
 
 import fixtures
+from conftest import running
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
@@ -42,6 +43,18 @@ def test_max_tokens_is_cut_to_what_fits(chain, limit):
     fields = {} if limit is None else {"max_tokens": limit}
     answer = chain.complete("A" * 250, ignore_eos=True, **fields)
     assert answer["usage"]["completion_tokens"] == 6 and answer["choices"][0]["finish_reason"] == "length"
+
+
+def test_eviction_lifts_the_bounds_of_context_and_cache(rnd, random_path):
+    """As a request's field and as the server's default, which another request may switch off: the same answer."""
+    fields = {"prompt": "The window moves on. " * 15, "max_tokens": 600, "ignore_eos": True, "seed": 3}
+    want = rnd.post(TEXT, fields | {"kv_eviction": "streaming", "kv_window": 32, "kv_sinks": 2})
+    assert want.json["usage"]["completion_tokens"] == 600
+    with running(random_path, "--kv-eviction", "streaming", "--kv-window", "32", "--kv-sinks", "2",
+                 "--kv-blocks", "8", "--max-num-batched-tokens", "16") as server:  # 128 tokens of cache
+        got = server.post(TEXT, fields)
+        assert got.json["choices"] == want.json["choices"] and got.json["usage"] == want.json["usage"]
+        refused(server, TEXT, fields | {"kv_eviction": "none"}, "prompt")
 
 
 def test_max_tokens_zero(chain):
